@@ -1,0 +1,42 @@
+# Everything a fresh machine needs comes from here: make demo, make test, make check, make test-all.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Tests run in xdist workers: one thread each, or the workers' threads fight for the cores.
+PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
+.PHONY: demo test test-all check format clean
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "relnet needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/installed
+	$(BIN)/relnet compare copying --length 16
+
+test: $(VENV)/installed-dev
+	$(PYTEST) -m 'not slow'
+
+test-all: $(VENV)/installed-dev
+	$(PYTEST)
+
+check: $(VENV)/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyrefly check
+	$(BIN)/lint-imports
+
+format: $(VENV)/installed-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache
