@@ -1,6 +1,7 @@
 """Tasks: training data, exam items, and how answers are scored. Knows no model."""
 
-from relnet.tasks.scores import Scores
+from relnet.tasks.copying import Copying
+from relnet.tasks.scores import Scores, score
 from relnet.tasks.task import IGNORE, Batch, Items, Task
 
-__all__ = ["IGNORE", "Batch", "Items", "Scores", "Task"]
+__all__ = ["IGNORE", "Batch", "Copying", "Items", "Scores", "Task", "score"]

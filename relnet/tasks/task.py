@@ -12,9 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from relnet.tasks.scores import IGNORE as IGNORE
 from relnet.tasks.scores import Scores
-
-IGNORE = -1
 
 
 @dataclass(frozen=True)
