@@ -1,0 +1,49 @@
+"""Plain layer norms: no affine part, eps = 0, and a row of zero variance gives exactly 0 with a zero gradient.
+
+    centre(x)      x - mean(x)                         exactly 0 where all channels are equal and finite
+    inverse_rms(x) mean(x^2)^-1/2                      0 where the computed mean square is <= 0
+    plain_norm(x)  centre(x) * inverse_rms(centre(x))
+
+`F.layer_norm(eps=0)` gives NaN on constant rows, and one NaN at a padded position poisons every weight gradient.
+All functions work on the last dimension, keep the dtype, compute bfloat16 in float32 and have derivatives of every order.
+Source: docs/mathematics.md, section 1.
+"""
+
+import torch
+from torch import Tensor
+
+
+def arithmetic_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that sums and exponentials of `dtype` are computed in: float32 for bfloat16."""
+    return torch.float32 if dtype == torch.bfloat16 else dtype
+
+
+def centre(x: Tensor) -> Tensor:
+    """Subtract the mean of the last dimension; a row whose entries are all equal and finite gives exactly 0."""
+    low, high = torch.aminmax(x.detach(), dim=-1, keepdim=True)
+    constant = (low == high) & low.isfinite()
+    # x - x.detach() is exactly 0 with the gradient of x, so the mean below still projects the gradient.
+    x = torch.where(constant, x - x.detach(), x)
+    return x - x.mean(-1, keepdim=True)
+
+
+def inverse_rms(x: Tensor) -> Tensor:
+    """Return mean(x^2)^-1/2 over the last dimension, kept; 0 with a zero gradient where the mean square is <= 0."""
+    mean_square = x.square().mean(-1, keepdim=True)
+    # "<= 0 ? 0 : rsqrt", never "> 0 ? rsqrt : 0": a NaN must stay NaN.
+    zero = mean_square <= 0
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, mean_square).rsqrt())
+
+
+def plain_norm(x: Tensor) -> Tensor:
+    """Layer norm over the last dimension without affine part and with eps = 0.
+
+    x: (..., D), any floating dtype but float16. Returns the same shape and dtype.
+
+    >>> plain_norm(torch.tensor([[1.0, 2.0, 3.0], [5.0, 5.0, 5.0]]))
+    tensor([[-1.2247,  0.0000,  1.2247],
+            [ 0.0000,  0.0000,  0.0000]])
+    """
+    dtype = x.dtype
+    x = centre(x.to(arithmetic_dtype(dtype)))
+    return (x * inverse_rms(x)).to(dtype)

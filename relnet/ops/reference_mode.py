@@ -1,0 +1,48 @@
+"""Switch between the fast paths and the definitions, and refuse what the fast paths cannot do."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch.autograd import forward_ad
+
+_reference_depth = 0
+
+
+@contextmanager
+def use_reference() -> Iterator[None]:
+    """Compute every op by its definition inside the block: any transform of torch.func, any device, slow.
+
+    Process-wide, so that it also holds in autograd's threads.
+
+    >>> with use_reference():
+    ...     in_reference()
+    True
+    """
+    global _reference_depth
+    _reference_depth += 1
+    try:
+        yield
+    finally:
+        _reference_depth -= 1
+
+
+def in_reference() -> bool:
+    """Return True inside `use_reference()`."""
+    return _reference_depth > 0
+
+
+def refuse_transforms(op_name: str) -> None:
+    """Raise NotImplementedError where a custom op would give zeros in silence, or fail without saying what helps.
+
+    Forward mode (jvp, jacfwd, forward_ad) gives zeros; the reverse transforms of torch.func (grad, vjp, jacrev) fail; vmap works.
+    """
+    if in_reference() or torch.compiler.is_compiling():
+        return
+    forward = forward_ad._current_level >= 0
+    stack = torch._C._functorch.get_interpreter_stack() or []
+    if forward or any(level.key() != torch._C._functorch.TransformType.Vmap for level in stack):
+        mode = "forward-mode derivative" if forward else "torch.func derivative"
+        raise NotImplementedError(
+            f"{op_name} has no {mode}; use torch.autograd.grad, or compute by the definition: with ops.use_reference(): ..."
+        )
