@@ -1,0 +1,89 @@
+"""The two ways to have a model answer: teacher-forced, and free-running through its state.
+
+Teacher-forced, every token of the answer is predicted after the right ones before it, all at once. Free-running, after
+the model's own: it reads the prompt once and then one token at a time, its state carrying all that came before. Both
+are greedy, so up to the first wrong token they decide the same questions, and an answer that is all right
+teacher-forced is all right free-running. Rounding may break that only where the two highest logits are nearly equal:
+such ties are reported beside the predictions.
+
+    N = items, P = tokens of a prompt, A = tokens of an answer, T = P + A - 1 = tokens a model reads, V = vocabulary
+"""
+
+import torch
+from torch import Tensor
+
+from relnet.exam.subject import Subject
+from relnet.tasks import IGNORE, Items, Task
+
+TIE = 1e-4
+
+
+def teacher_forced(subject: Subject, items: Items) -> tuple[Tensor, Tensor]:
+    """Predict each token of the answers after the right ones before it.
+
+    Returns predictions (N, A) int64 and ties (N, A) bool, True where the two highest logits lie within 1e-4.
+    ValueError where the logits are NaN, naming the subject and the position.
+    """
+    first = items.prompts.shape[1] - 1
+    logits = subject.logits(torch.cat([items.prompts, items.answers[:, :-1]], dim=1))[:, first:].cpu()
+    return _greedy(logits, subject, first)
+
+
+def free_running(subject: Subject, items: Items) -> tuple[Tensor, Tensor]:
+    """Let the model answer by itself, token by token through its state.
+
+    A model may say as many tokens as the right answer has and stops at <EOS> (the last token of the answers); what
+    would follow is IGNORE. Returns predictions (N, A) int64 and ties (N, A) bool, as `teacher_forced` does.
+    ValueError where the logits are NaN, naming the subject and the position.
+    """
+    eos = items.answers[:, -1]
+    predictions = torch.full_like(items.answers, IGNORE)
+    ties = torch.zeros_like(predictions, dtype=torch.bool)
+    answering = torch.ones_like(eos, dtype=torch.bool)
+    first, num_tokens = items.prompts.shape[1] - 1, items.answers.shape[1]
+    logits, state = subject.start(items.prompts)
+    for place in range(num_tokens):
+        logits = torch.where(answering[:, None], logits.cpu(), 0)
+        said, tied = _greedy(logits[:, None], subject, first + place)
+        predictions[:, place] = torch.where(answering, said[:, 0], IGNORE)
+        ties[:, place] = tied[:, 0] & answering
+        answering &= said[:, 0] != eos
+        if place + 1 == num_tokens or not bool(answering.any()):
+            break
+        logits, state = subject.step(said[:, 0], state)
+    return predictions, ties
+
+
+def complete(subject: Subject, task: Task, text: str) -> str:
+    """What the model says after a string of the user's, free-running, special tokens by name.
+
+    At most as many tokens as the right answer has: "hello<EOS>" is a whole copy of "hello", "hellox" one that does not
+    stop. ValueError for a text that the task has no tokens for or that is too long for the model.
+    """
+    items = task.question(text)
+    refusal = too_long(subject, items.prompts.shape[1], items.answers.shape[1])
+    if refusal:
+        raise ValueError(f"{text!r} {refusal}: give a shorter one")
+    return task.decode(free_running(subject, items)[0][0])
+
+
+def too_long(subject: Subject, prompt: int, answer: int) -> str:
+    """Why a prompt and answer of so many tokens are too long for the subject, or "" where they are not."""
+    needed = prompt + answer - 1
+    if subject.limit is None or needed <= subject.limit:
+        return ""
+    return f"needs {needed} tokens, the model takes at most {subject.limit}"
+
+
+def _greedy(logits: Tensor, subject: Subject, first: int) -> tuple[Tensor, Tensor]:
+    """The most likely token of logits (N, T, V), and whether the runner-up is within TIE; first: position of T = 0."""
+    undefined = logits.isnan().any(-1)
+    if bool(undefined.any()):
+        row, place = undefined.nonzero()[0].tolist()
+        raise ValueError(
+            f"{subject.name}: the logits at position {first + place} of row {row} are NaN; "
+            "the weights may be damaged or the training may have diverged"
+        )
+    highest = logits.topk(2, dim=-1).values.double()
+    # Not `gap <= TIE`: two infinite logits have the gap NaN and are tied.
+    return logits.argmax(-1), ~(highest[..., 0] - highest[..., 1] > TIE)

@@ -1,0 +1,92 @@
+"""Who sits the exam: anything that gives logits for a whole sequence and token by token.
+
+N = rows, T = tokens of a row, P = tokens of a prompt, V = vocabulary
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class Subject(Protocol):
+    """A model as the exam sees it.
+
+    Rows never influence each other. All rows of a call are equally long, so there is no padding and no mask.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that results carry."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens the model knows: ids in [0, vocab_size)."""
+        ...
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens the model can read, None where there is no limit."""
+        ...
+
+    def logits(self, ids: Tensor) -> Tensor:
+        """Logits (N, T, V) of the token after each of ids (N, T), computed at once."""
+        ...
+
+    def start(self, prompts: Tensor) -> tuple[Tensor, Any]:
+        """Read prompts (N, P): logits (N, V) of the token after them, and a state to go on from."""
+        ...
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Read one more token a row, (N,), from a state: logits (N, V) of the token after it, and the new state."""
+        ...
+
+
+class ModelSubject:
+    """A model of the `relnet.nn` signature as a subject: `logits, state = model(ids, state=None)`.
+
+    model: its `config` gives `vocab_size` and `context` (the limit). It runs in evaluation mode and without gradients;
+        the training flag of each of its modules is as before after every call.
+    name: the name that results carry, by default the model's class.
+    device: where the ids are sent, by default the device of the model's first parameter.
+    """
+
+    def __init__(self, model: nn.Module, name: str | None = None, device: torch.device | str | None = None):
+        config: Any = model.config
+        self.model = model
+        self.name = name or type(model).__name__
+        self.vocab_size: int = config.vocab_size
+        self.limit: int | None = config.context
+        self.device = torch.device(device) if device is not None else next(model.parameters()).device
+
+    def logits(self, ids: Tensor) -> Tensor:
+        """Logits (N, T, V) of the token after each of ids (N, T)."""
+        return self._call(ids, None)[0]
+
+    def start(self, prompts: Tensor) -> tuple[Tensor, Any]:
+        """Logits (N, V) of the token after prompts (N, P), and the model's state."""
+        logits, state = self._call(prompts, None)
+        return logits[:, -1], state
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Logits (N, V) of the token after tokens (N,), and the model's next state."""
+        logits, state = self._call(tokens[:, None], state)
+        return logits[:, -1], state
+
+    def _call(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        with _evaluating(self.model), torch.no_grad():
+            return self.model(ids.to(self.device), state=state)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Generator[None, None, None]:
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
