@@ -1,1 +1,54 @@
+"""Modules: relation mixers, attention, LSTM, and the sequence model that takes any of them.
 
+Letters: B batch, S new tokens, T all tokens so far, D hidden width.
+"""
+
+from relnet.nn.attention import Attention, AttentionConfig, AttentionState
+from relnet.nn.linear_attention import LinearAttention, LinearAttentionConfig, LinearAttentionState
+from relnet.nn.lstm import LSTM, LSTMConfig, LSTMState
+from relnet.nn.mixer import Mixer, MixerConfig, initialise
+from relnet.nn.model import CausalMixerConfig, ModelConfig, ModelState, SequenceModel
+from relnet.nn.relation import (
+    BiRN,
+    BiRNConfig,
+    CausalRN,
+    CausalRNConfig,
+    LinearBiRN,
+    LinearBiRNConfig,
+    LinearCausalRN,
+    LinearCausalRNConfig,
+    LinearRelationState,
+    RelationState,
+)
+from relnet.nn.state import Cache, State
+
+__all__ = [
+    "LSTM",
+    "Attention",
+    "AttentionConfig",
+    "AttentionState",
+    "BiRN",
+    "BiRNConfig",
+    "Cache",
+    "CausalMixerConfig",
+    "CausalRN",
+    "CausalRNConfig",
+    "LSTMConfig",
+    "LSTMState",
+    "LinearAttention",
+    "LinearAttentionConfig",
+    "LinearAttentionState",
+    "LinearBiRN",
+    "LinearBiRNConfig",
+    "LinearCausalRN",
+    "LinearCausalRNConfig",
+    "LinearRelationState",
+    "Mixer",
+    "MixerConfig",
+    "ModelConfig",
+    "ModelState",
+    "RelationState",
+    "SequenceModel",
+    "State",
+    "initialise",
+]

@@ -201,31 +201,28 @@ def relation_mean(
         return merge_heads(y).to(source.dtype)
 
 
-def explain(source: Tensor | None = None, target: Tensor | None = None, **arguments) -> str:
-    """Say which backend `relation_mean` would run for the same arguments, and why; without arguments, which backends there are.
+def explain(
+    source: Tensor | None = None,
+    target: Tensor | None = None,
+    *,
+    activation: Activation = "exp",
+    norm: PairNorm = "exact",
+    causal: bool = True,
+    key_mask: Tensor | None = None,
+    heads: int = 1,
+    windows: Sequence[int | None] | None = None,
+    backend: Backend = "auto",
+) -> str:
+    """Say which backend `relation_mean` would run for the same arguments, and why; without tensors, which backends there are.
 
     >>> explain(torch.zeros(1, 3, 4), torch.zeros(1, 3, 4), norm="approximate")
     'linear: exp of a sum is a product: O(T) time, running maximum and sum'
     """
     if source is None or target is None:
-        lines = [
-            f"backends: reference, {', '.join(KERNELS)}, linear; auto takes {next(iter(KERNELS))}, or linear where the sum factorises"
-        ]
-        lines += [
+        names = ", ".join(["reference", *KERNELS, "linear"])
+        machine = (
             f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
-        ]
-        return "\n".join(lines)
-    defaults = {
-        "activation": "exp",
-        "norm": "exact",
-        "causal": True,
-        "key_mask": None,
-        "heads": 1,
-        "windows": None,
-        "backend": "auto",
-    }
-    if unknown := set(arguments) - set(defaults):
-        raise ValueError(f"explain() got {', '.join(sorted(unknown))}; it takes the arguments of relation_mean")
-    chosen = defaults | arguments
-    check_relation(source, target, **chosen, backends=BACKENDS)
-    return ": ".join(_choose(chosen["activation"], chosen["norm"], chosen["windows"], chosen["backend"]))
+        )
+        return f"backends: {names}; auto takes linear where the sum factorises, else {next(iter(KERNELS))}\n{machine}"
+    check_relation(source, target, activation, norm, causal, key_mask, heads, windows, backend, BACKENDS)
+    return ": ".join(_choose(activation, norm, windows, backend))

@@ -1,0 +1,84 @@
+"""What every sequence mixer shares: its contract, its configuration, its treatment of padding, its initialisation.
+
+A causal mixer is called as y, state = mixer(x, state=None, mask=None), a bidirectional one as y = mixer(x, mask=None);
+x (B, S, width), mask (B, S) bool, True = real token, with pads on the left, on the right or inside. At pads x is set to 0 first,
+whatever stands there, and y is exactly 0: no bit of an output or gradient at a real token depends on a pad.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from relnet.ops.checks import check_floating, check_mask
+
+if TYPE_CHECKING:
+    from typing import Any
+
+# Standard deviation of every weight matrix at the start (CausalRN, appendix D).
+WEIGHT_STD = 0.02
+
+
+class Mixer(nn.Module):
+    """Base of all mixers; `out` is the linear layer that writes to the residual stream."""
+
+    causal: bool = True
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        if not isinstance(width, int) or width < 1:
+            raise ValueError(f"width {width!r}; give an integer of at least 1")
+        self.width = width
+
+    def enter(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Check x and mask (ValueError) and set x to 0 at pads."""
+        check_floating("x", x, 3, "(batch, length, width)")
+        if x.shape[-1] != self.width:
+            raise ValueError(f"x has width {x.shape[-1]}; this {type(self).__name__} was built for {self.width}")
+        check_mask("mask", mask, x.shape[0], x.shape[1], x.device)
+        return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
+
+    def leave(self, y: Tensor, mask: Tensor | None) -> Tensor:
+        """Set y to exactly 0 at pads."""
+        return y if mask is None else y.masked_fill(~mask[..., None], 0.0)
+
+
+@dataclass(frozen=True)
+class MixerConfig:
+    """A mixer's arguments but its width. Adding a mixer: one module, one such class, one name in the union of `model.py`."""
+
+    mixer: ClassVar[type[Mixer]]
+
+    def build(self, width: int) -> Mixer:
+        """Return the mixer for this width; ValueError where the arguments do not fit."""
+        arguments: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return self.mixer(width, **arguments)
+
+
+def initialise(module: nn.Module, num_additions: int = 1) -> None:
+    """Draw all weights: matrices N(0, 0.02^2), those named `out` divided by sqrt(num_additions), biases 0, embeddings N(0, 1).
+
+    num_additions: how often something is added to the residual stream (depth for relation models, 2 depth with MLPs).
+    LSTM cells keep PyTorch's initialisation. Source: CausalRN, appendix D.
+    """
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Linear):
+            std = WEIGHT_STD / math.sqrt(num_additions) if name.rpartition(".")[2] == "out" else WEIGHT_STD
+            nn.init.normal_(part.weight, std=std)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.Embedding):
+            nn.init.normal_(part.weight)
+
+
+def join_masks(past: Tensor | None, past_length: int, new: Tensor | None, x: Tensor) -> Tensor | None:
+    """Return the mask of past and new tokens, (B, T) bool, or None where neither had one."""
+    if past is None and new is None:
+        return None
+    rows, length = x.shape[:2]
+    past = torch.ones(rows, past_length, dtype=torch.bool, device=x.device) if past is None else past
+    new = torch.ones(rows, length, dtype=torch.bool, device=x.device) if new is None else new
+    return torch.cat([past, new], dim=1)
