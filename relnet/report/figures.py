@@ -1,0 +1,118 @@
+"""Learning curves of runs, as a PNG that is readable in print, on a light page and without telling colours apart."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from relnet.report.reading import Run, labels
+
+# Okabe and Ito's colours, which the colour-blind can tell apart; yellow, too faint on white, is left out.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LINES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
+
+
+def learning_curves(runs: Sequence[Run], path: str | Path) -> Path:
+    """Draw loss and accuracy of the runs against steps, and return the file that was written.
+
+    path: a file name ending in .png. An existing file is never overwritten: curves-2.png, curves-3.png, ... is chosen
+        then. ValueError for another ending, and where no run has logged an update.
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"{path}: the figure is a PNG, give a name that ends in .png")
+    drawn = [(label, run) for label, run in zip(labels(runs), runs, strict=True) if run.updates]
+    if not drawn:
+        raise ValueError(f"no updates to draw: {', '.join(str(run.folder) for run in runs) or 'no runs'}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return _write_new(path, _draw(drawn))
+
+
+def _draw(runs: Sequence[tuple[str, Run]]) -> bytes:
+    # Here and not above: importing it searches the machine's fonts and writes a cache.
+    from matplotlib.figure import Figure
+
+    columns, rows = _legend_shape([label for label, _ in runs])
+    figure = Figure(figsize=(8, 6.4 + 0.22 * rows), layout="constrained", facecolor="white")
+    loss, accuracy = figure.subplots(2, sharex=True)
+    handles = []
+    for number, (_, run) in enumerate(runs):
+        steps = [update["step"] for update in run.updates]
+        style = {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": LINES[number % len(LINES)],
+            "linewidth": 1.8,
+            # A single update has no line to show.
+            "marker": "o" if len(steps) == 1 else None,
+        }
+        handles += loss.plot(steps, [update.get("loss", float("nan")) for update in run.updates], **style)
+        window = [100 * update.get("window_accuracy", float("nan")) for update in run.updates]
+        accuracy.plot(steps, window, **style)
+    for threshold in sorted({run.stop_accuracy for _, run in runs if run.stop_accuracy is not None}):
+        accuracy.axhline(100 * threshold, color="#555555", linewidth=0.8, zorder=0)
+        text = f"{100 * threshold:.10g} %"
+        accuracy.annotate(
+            text,
+            (0, 100 * threshold),
+            (4, -3),
+            va="top",
+            textcoords="offset points",
+            color="#555555",
+            xycoords=accuracy.get_yaxis_transform(),
+        )
+    loss.set_ylabel("loss (nats a token)", fontsize=11)
+    loss.set_ylim(bottom=0)
+    accuracy.set_ylabel("accuracy (%),\nmean of the last 320 strings", fontsize=11)
+    accuracy.set_ylim(-2, 104)
+    accuracy.set_xlabel("training step (updates)", fontsize=11)
+    for axes in (loss, accuracy):
+        axes.set_facecolor("white")
+        axes.grid(color="#DDDDDD", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    loss.set_title(_literal(_title([run for _, run in runs])), fontsize=13)
+    # handlelength: room for a whole period of the dashes.
+    figure.legend(
+        handles,
+        [_literal(label) for label, _ in runs],
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=11,
+        handlelength=3.6,
+    )
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=150)
+    return file.getvalue()
+
+
+def _legend_shape(names: Sequence[str]) -> tuple[int, int]:
+    """Columns and rows of a legend that fits the figure's width, about 90 letters; a line sample takes 9."""
+    for columns in range(len(names), 1, -1):
+        rows = -(-len(names) // columns)
+        widths = [9 + max(map(len, names[start : start + rows])) for start in range(0, len(names), rows)]
+        if sum(widths) <= 90:
+            return columns, rows
+    return 1, len(names)
+
+
+def _title(runs: Sequence[Run]) -> str:
+    tasks = {run.task for run in runs} - {""}
+    return tasks.pop() if len(tasks) == 1 else "several tasks" if tasks else "learning curves"
+
+
+def _literal(text: str) -> str:
+    """Text that matplotlib shows as it is: it reads $...$ as mathematics and drops legends that begin with "_"."""
+    text = text.replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
+
+
+def _write_new(path: Path, content: bytes) -> Path:
+    number, candidate = 1, path
+    while True:
+        try:
+            with open(candidate, "xb") as file:
+                file.write(content)
+            return candidate
+        except FileExistsError:
+            number += 1
+            candidate = path.with_stem(f"{path.stem}-{number}")

@@ -1,0 +1,139 @@
+"""Run folders as they lie on the disk: read, never written, and read while a run still goes on.
+
+    config.json   name, task, train.stop_accuracy (absent where the trainer was called by itself)
+    log.jsonl     one line an update
+    result.json   written when a run ends
+    exam.jsonl    one line a length, seed and mode examined
+
+A line that is cut short is left out, a file that is missing counts as empty.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+EXAM_FIELDS = {"task", "mode", "length", "seed", "items", "letters", "letters_right", "exact", "stopped", "ties"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run folder holds.
+
+    name: from config.json, else the folder's.
+    config, result: as in the files, empty where they are missing.
+    updates: the log, one entry an update.
+    exam: exam rows, the latest for each task, mode, length and seed.
+    """
+
+    folder: Path
+    name: str
+    config: dict[str, Any]
+    result: dict[str, Any]
+    updates: list[dict[str, Any]]
+    exam: list[dict[str, Any]]
+
+    @property
+    def steps(self) -> int:
+        """Updates done."""
+        last = self.updates[-1]["step"] if self.updates else 0
+        return self.result.get("steps", last)
+
+    @property
+    def stop_accuracy(self) -> float | None:
+        """The accuracy in [0, 1] that "steps to" speaks of, None where the run names none."""
+        return (self.config.get("train") or {}).get("stop_accuracy")
+
+    @property
+    def task(self) -> str:
+        """The task in words, e.g. "Copying, length 16, layout cui2024"; empty where the run names none."""
+        task = dict(self.config.get("task") or {})
+        name = task.pop("_type", "")
+        return ", ".join([name, *(f"{key} {value}" for key, value in task.items() if value is not None)]).strip(", ")
+
+
+def read_runs(paths: Iterable[str | Path]) -> list[Run]:
+    """Read run folders, each once, in the order given.
+
+    A path is a run folder or a folder that holds run folders at any depth (taken by name). ValueError where a path is
+    missing, is no folder, holds no run, or was written by a newer release, and where there are no paths.
+    """
+    folders: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        if not path.is_dir():
+            raise ValueError(f"{path} is not a run folder: {'it is a file' if path.exists() else 'it does not exist'}")
+        found = sorted(_run_folders(path))
+        if not found:
+            raise ValueError(f"{path} is not a run folder, nor does it hold any: no config.json or log.jsonl in it")
+        for folder in found:
+            folders.setdefault(folder.resolve(), folder)
+    if not folders:
+        raise ValueError("no run folder given")
+    return [_read_run(folder) for folder in folders.values()]
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """A name for each run that no other has: where names meet, the folder stands behind."""
+    names = [run.name for run in runs]
+    for behind in (lambda run: run.folder.name, lambda run: str(run.folder)):
+        count = Counter(names)
+        names = [
+            name if count[name] == 1 else f"{run.name} ({behind(run)})" for name, run in zip(names, runs, strict=True)
+        ]
+    return names
+
+
+def _run_folders(path: Path) -> Iterable[Path]:
+    for place, folders, files in os.walk(path):
+        if "config.json" in files or "log.jsonl" in files:
+            folders.clear()
+            yield Path(place)
+
+
+def _read_run(folder: Path) -> Run:
+    config = _read_object(folder / "config.json")
+    exam = {}
+    for row in _read_lines(folder / "exam.jsonl"):
+        if row.keys() >= EXAM_FIELDS:
+            exam[row["task"], row["mode"], row["length"], row["seed"]] = row
+    return Run(
+        folder=folder,
+        name=str(config.get("name") or folder.resolve().name),
+        config=config,
+        result=_read_object(folder / "result.json"),
+        updates=[update for update in _read_lines(folder / "log.jsonl") if "step" in update],
+        exam=list(exam.values()),
+    )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is damaged: a JSON object wanted")
+    if value.get("format", FORMAT) != FORMAT:
+        raise ValueError(f"{path} has format {value['format']}, this release of relnet reads format {FORMAT}")
+    return value
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    values = []
+    for line in lines:
+        try:
+            values.append(json.loads(line))
+        except ValueError:
+            # Cut short by a kill, or still being written.
+            continue
+    return [value for value in values if isinstance(value, dict)]

@@ -1,0 +1,97 @@
+import io
+import json
+import subprocess
+import sys
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from relnet.report import learning_curves, read_runs
+from relnet.report.figures import COLOURS, _legend_shape
+from tests.report.folders import make_run, update
+
+
+def shows(picture, colour):
+    rgb = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    return int((np.abs(picture[..., :3] - rgb) < 0.02).all(-1).sum())
+
+
+def test_every_run_gets_a_line_of_its_own_colour_on_white(tmp_path):
+    for name in "abc":
+        make_run(tmp_path, name)
+    path = learning_curves(read_runs([tmp_path]), tmp_path / "figures" / "curves.png")
+    assert path == tmp_path / "figures" / "curves.png"
+    picture = imread(path)
+    assert picture.shape[1] >= 1200
+    assert (picture[:5, :5, :3] == 1).all()
+    for colour in COLOURS[1:3]:
+        assert shows(picture, colour) > 100
+    for colour in COLOURS[3:6]:
+        assert shows(picture, colour) < 20
+
+
+def test_an_existing_file_is_left_alone(tmp_path):
+    runs = read_runs([make_run(tmp_path, "a")])
+    taken = tmp_path / "curves.png"
+    taken.write_bytes(b"mine")
+    assert learning_curves(runs, taken) == tmp_path / "curves-2.png"
+    assert learning_curves(runs, str(taken)) == tmp_path / "curves-3.png"
+    assert taken.read_bytes() == b"mine"
+
+
+def test_a_run_that_has_just_begun_is_drawn_and_one_without_updates_left_out(tmp_path):
+    make_run(tmp_path, "one", log=1, result=None, exam=())
+    make_run(tmp_path, "none", log=0, result=None, exam=())
+    picture = imread(learning_curves(read_runs([tmp_path]), tmp_path / "curves.png"))
+    assert shows(picture, COLOURS[0]) > 100
+
+
+def test_a_loss_that_is_nan_or_missing_is_a_gap(tmp_path):
+    path = make_run(tmp_path, "a", log=3, result=None)
+    with open(path / "log.jsonl", "a") as file:
+        file.write(json.dumps(update(4, loss=float("nan"))) + '\n{"step": 5}\n')
+    assert learning_curves(read_runs([path]), tmp_path / "curves.png").exists()
+
+
+def test_names_are_shown_as_they_are(tmp_path):
+    # matplotlib would read the first as a formula and fail, and drop the second from the legend with a warning.
+    make_run(tmp_path, r"$\frac$", folder="a")
+    make_run(tmp_path, "_hidden")
+    assert learning_curves(read_runs([tmp_path]), tmp_path / "curves.png").exists()
+
+
+def test_what_cannot_be_drawn_is_refused(tmp_path):
+    runs = read_runs([make_run(tmp_path, "a")])
+    with pytest.raises(ValueError, match=r"curves.pdf: the figure is a PNG"):
+        learning_curves(runs, tmp_path / "curves.pdf")
+    with pytest.raises(ValueError, match=r"no updates to draw: .*new"):
+        learning_curves(read_runs([make_run(tmp_path, "new", log=0, result=None)]), tmp_path / "curves.png")
+    with pytest.raises(ValueError, match="no runs"):
+        learning_curves([], tmp_path / "curves.png")
+
+
+def test_the_legend_fits_the_figure():
+    assert _legend_shape(["causalrn", "transformer"]) == (2, 1)
+    assert _legend_shape(["a" * 20] * 4) == (3, 2)
+    assert _legend_shape(["a" * 100] * 3) == (1, 3)
+
+
+def test_no_global_state_of_matplotlib_is_touched(tmp_path):
+    make_run(tmp_path, "a")
+    before = dict(matplotlib.rcParams)
+    learning_curves(read_runs([tmp_path]), tmp_path / "curves.png")
+    assert dict(matplotlib.rcParams) == before
+    code = (
+        "import sys; from relnet.report import *; learning_curves(read_runs(sys.argv[1:2]), sys.argv[2]); "
+        "print('matplotlib.pyplot' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), str(tmp_path / "curves.png")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_the_same_runs_give_the_same_file(tmp_path):
+    runs = read_runs([make_run(tmp_path, "a")])
+    first, second = (learning_curves(runs, tmp_path / "curves.png") for _ in range(2))
+    assert imread(io.BytesIO(first.read_bytes())).tobytes() == imread(second).tobytes()
