@@ -1,0 +1,101 @@
+"""What a training run is told (TrainConfig) and what it answers (TrainResult)."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Schedule = Literal["constant", "linear", "cosine"]
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of one training run; the defaults are the paper's at batch 64 (Cui 2024, appendix D).
+
+    ValueError names a setting that is out of range and what it may be.
+
+    >>> TrainConfig(steps=100, lr=1e-3).warmup_steps
+    50
+    """
+
+    steps: int = 300
+    """Most updates to do; training stops earlier once `stop_accuracy` has stayed."""
+    batch_size: int = 64
+    """Strings an update, over all processes and micro-batches."""
+    accumulate: int = 1
+    """Micro-batches an update: more of them need less memory and give the same update up to rounding."""
+    lr: float = 5e-4
+    """Learning rate after the warm-up."""
+    beta1: float = 0.9
+    beta2: float = 0.999
+    weight_decay: float = 0.0
+    """Decoupled decay (AdamW) of the matrices; biases and other vectors are never decayed."""
+    warmup_steps: int = 50
+    """Updates over which the learning rate rises linearly from 0; the first update has learning rate 0."""
+    schedule: Schedule = "constant"
+    """How the learning rate goes on after the warm-up."""
+    final_lr: float = 0.0
+    """Learning rate that the linear and the cosine schedule reach after the last step."""
+    clip: float = 1.0
+    """Largest global norm of the gradient; a longer one is scaled down to it."""
+    precision: Precision = "float32"
+    """bfloat16: autocast; weights, optimiser and loss stay float32."""
+    seed: int = 0
+    """Of the training strings and of dropout; the caller initialises the model."""
+    stop_accuracy: float | None = 0.99
+    """Stop when the mean accuracy of the last 320 fresh strings has stayed at this (0 to 1); None: never."""
+    stay: int = 20
+    """Further updates for which it must stay there."""
+    checkpoint_every: int = 50
+    """Updates between checkpoints."""
+    keep: int = 2
+    """Checkpoints to keep, the newest."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "accumulate", "checkpoint_every", "keep"):
+            self._require(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("warmup_steps", "seed", "stay"):
+            self._require(name, getattr(self, name) >= 0, "at least 0")
+        for name in ("lr", "clip"):
+            self._require(name, 0 < getattr(self, name) < math.inf, "a number above 0")
+        for name in ("weight_decay", "final_lr"):
+            self._require(name, 0 <= getattr(self, name) < math.inf, "a number of at least 0")
+        for name in ("beta1", "beta2"):
+            self._require(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
+        self._require("schedule", self.schedule in get_args(Schedule), f"one of {', '.join(get_args(Schedule))}")
+        self._require("precision", self.precision in get_args(Precision), f"one of {', '.join(get_args(Precision))}")
+        reachable = self.stop_accuracy is None or 0 < self.stop_accuracy <= 1
+        self._require("stop_accuracy", reachable, "None or a share above 0 and at most 1")
+        divides = self.batch_size % self.accumulate == 0
+        self._require("batch_size", divides, f"a multiple of accumulate={self.accumulate}")
+
+    def _require(self, name: str, holds: bool, what: str) -> None:
+        if not holds:
+            raise ValueError(f"{name}={getattr(self, name)!r}: must be {what}")
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What result.json holds: how a finished run went.
+
+    `steps` counts the updates done, `steps_to_accuracy` and `steps_to_stay` those until `stop_accuracy` was first
+    reached and until it was reached for good (None: never); both are meant as in `Meter`.
+    """
+
+    format: int
+    steps: int
+    steps_to_accuracy: int | None
+    steps_to_stay: int | None
+    final_accuracy: float
+    """Mean accuracy of the last 320 strings, each measured before its own update."""
+    seconds_per_step: float
+    """Median."""
+    wall_seconds: float
+    """Over all resumptions, checkpoints included; what a kill threw away is not counted."""
+    num_parameters: int
+    stopped: Literal["accuracy", "limit"]
+    device: str
+    machine: str
+    versions: dict[str, str]
+    commit: str | None
+    """Of the source tree, with -dirty where it differs from it; None where relnet does not run from a git checkout."""

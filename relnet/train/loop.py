@@ -1,0 +1,265 @@
+"""The training loop: sample, forward, backward, clip, update, log, save; and the same again after a kill.
+
+    n   updates done, from 0                R   processes
+    B   strings an update (batch_size)      k   micro-batches of a process an update (accumulate)
+
+Update n trains on items n B to (n + 1) B - 1 of the task; process r of R takes its r-th share of them, in k pieces.
+The loss is the cross-entropy averaged over all targets of the B strings, so neither R nor k changes it beyond rounding.
+Where a run stands is therefore n, the weights, the optimiser, torch's generators and the meter: a checkpoint.
+"""
+
+import dataclasses
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from relnet.tasks import IGNORE, Task
+from relnet.train.checkpoint import (
+    Checkpoint,
+    check_same_run,
+    checkpoint_tensors,
+    copy_weights,
+    load_newest,
+    load_weights,
+    save_checkpoint,
+    save_weights,
+)
+from relnet.train.config import TrainConfig, TrainResult
+from relnet.train.engine import Engine
+from relnet.train.interrupt import CtrlC
+from relnet.train.log import (
+    RESULT_FORMAT,
+    StepLog,
+    StepRecord,
+    commit,
+    machine,
+    read_log,
+    read_result,
+    versions,
+    write_result,
+)
+from relnet.train.meter import Meter
+from relnet.train.optim import learning_rate, make_optimiser, optimiser_tensors, restore_optimiser
+
+
+def train(
+    model: nn.Module,
+    task: Task,
+    config: TrainConfig,
+    folder: str | Path,
+    *,
+    device: str = "auto",
+    on_step: Callable[[StepRecord], None] | None = None,
+    trackers: Sequence[Any] = (),
+    resume: bool = False,
+) -> TrainResult:
+    """Train `model` in place on `task` and keep in `folder` the log, checkpoints, final weights and result.
+
+    model: called as `logits, state = model(ids)`, ids (B, S) int64, logits (B, S, vocabulary); the caller has
+        initialised it, and before a resumption initialises it the same way.
+    folder: new, or with `resume=True` one that a run like this left: it goes on after the newest good checkpoint, from
+        the start where there is none, and returns the result at once where it is finished.
+    device: "auto", "cpu", "cuda", "mps" or one GPU such as "cuda:1".
+    on_step: called with a `StepRecord` after each update, on the main process.
+    trackers: accelerate's, by name or as objects.
+
+    ValueError: a folder that already holds a run, another config than the checkpoint's, no usable checkpoint among
+    those there, a batch that cannot be shared out, an unknown device or tracker. FloatingPointError: a loss or gradient
+    that is not finite. OSError: no room on the disk. KeyboardInterrupt: at the first Ctrl-C after finishing the update
+    and saving a checkpoint, at the second at once. The last checkpoint survives all of them.
+
+    >>> import tempfile, torch
+    >>> from relnet.tasks import Copying
+    >>> class Bigram(torch.nn.Embedding):
+    ...     def forward(self, ids):
+    ...         return super().forward(ids), None
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = train(Bigram(29, 29), Copying(length=4), TrainConfig(steps=2), folder, device="cpu")
+    >>> result.steps, result.stopped
+    (2, 'limit')
+    """
+    folder = Path(folder)
+    engine = Engine(device, config.precision, trackers, folder)
+    engine.share(config.batch_size, config.accumulate)
+    _check_folder(folder, resume)
+    engine.wait()  # No process may take what another one has just begun to write for an earlier run.
+    if resume and (result := read_result(folder)):
+        if result.stopped == "limit" and result.steps != config.steps:
+            raise ValueError(f"{folder} finished after {result.steps} steps, not {config.steps}: use another folder")
+        load_weights(model, folder / "model.safetensors")
+        return result
+    run = _Run(model, config, folder, engine)
+    if resume:
+        run.restore()
+    with CtrlC() as ctrl_c, engine.tracking(dataclasses.asdict(config)), run.open_log() as log:
+        while not run.done:
+            record, pressed_anywhere = run.update(task, ctrl_c.pressed)
+            if log:
+                log.write(record)
+                engine.track(dataclasses.asdict(record), record.step)
+                if on_step:
+                    on_step(record)
+            stop = pressed_anywhere or (ctrl_c.pressed and engine.num_processes == 1)
+            if run.step % config.checkpoint_every == 0 or run.done or stop:
+                if log:
+                    log.sync()
+                run.save()
+            if stop and not run.done:
+                raise KeyboardInterrupt(f"stopped after update {run.step}; resume the run in {folder} to go on")
+        result = run.finish()
+        if ctrl_c.pressed:
+            raise KeyboardInterrupt(f"the run in {folder} was finished all the same")
+    return result
+
+
+class _Run:
+    """Where a run stands, and how it goes one update further, is saved and is restored."""
+
+    def __init__(self, model: nn.Module, config: TrainConfig, folder: Path, engine: Engine):
+        self.model, self.config, self.folder, self.engine = model.train(), config, folder, engine
+        self.began = time.perf_counter()
+        self.prepared = engine.prepare(model)
+        self.optimiser = make_optimiser(model, config)
+        self.meter = Meter(config.stop_accuracy, config.stay)
+        self.step = 0
+        engine.seed(config.seed)
+
+    @property
+    def done(self) -> bool:
+        return self.meter.stayed is not None or self.step == self.config.steps
+
+    def open_log(self) -> AbstractContextManager[StepLog | None]:
+        """The log on the main process, None on the others."""
+        if not self.engine.is_main:
+            return nullcontext()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return StepLog(self.folder / "log.jsonl", self.step)
+
+    def update(self, task: Task, pressed: bool) -> tuple[StepRecord, bool]:
+        """Do one update; returns its record, and whether Ctrl-C had been `pressed` on any process."""
+        began = time.perf_counter()
+        config, engine = self.config, self.engine
+        share = engine.share(config.batch_size, config.accumulate)
+        batch = task.sample(share, config.seed, self.step * config.batch_size + engine.process * share)
+        num_targets = engine.sum(int((batch.targets != IGNORE).sum()))
+        on_device = batch.to(engine.device)
+        pieces = zip(*(ids.chunk(config.accumulate) for ids in (on_device.inputs, on_device.targets)), strict=True)
+        loss = torch.zeros((), device=engine.device)
+        predictions = []
+        self.optimiser.zero_grad()
+        for piece, (inputs, targets) in enumerate(pieces, start=1):
+            with engine.accumulating(self.prepared, last=piece == config.accumulate):
+                with engine.autocast():
+                    logits = self.prepared(inputs)[0]
+                part = _summed_loss(logits, targets) / num_targets
+                # The processes' gradients are averaged, and it is their sum that belongs to the mean over all targets.
+                (part * engine.num_processes).backward()
+            loss += part.detach()
+            predictions.append(logits.argmax(-1))
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
+        # One transfer an update: each makes the CPU wait for the device. Token ids are exact in float32.
+        measured = torch.cat([torch.stack([loss, norm]), torch.cat(predictions).flatten()]).float().cpu()
+        share_of_loss, grad_norm = measured[:2].tolist()
+        if not (math.isfinite(share_of_loss) and math.isfinite(grad_norm)):
+            raise FloatingPointError(
+                f"update {self.step + 1} in {self.folder}: loss {share_of_loss}, gradient norm {grad_norm}; nothing was "
+                "changed by it, and the last checkpoint is good. Try a lower lr, more warmup_steps or float32"
+            )
+        lr = learning_rate(config, self.step)
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
+        self.optimiser.step()
+        self.step += 1
+
+        accuracies = task.accuracy(measured[2:].view(batch.targets.shape).long(), batch.targets)
+        here = torch.cat([torch.tensor([share_of_loss, float(pressed)], dtype=torch.float64), accuracies.double()])
+        everywhere = engine.gather(here)
+        strings = everywhere[:, 2:].flatten().tolist()
+        record = StepRecord(
+            step=self.step,
+            loss=float(everywhere[:, 0].sum()),
+            accuracy=math.fsum(strings) / len(strings),
+            window_accuracy=self.meter.add(strings),
+            lr=lr,
+            grad_norm=grad_norm,
+            seconds=time.perf_counter() - began,
+            samples=self.step * config.batch_size,
+        )
+        return record, bool(everywhere[:, 1].any())
+
+    def save(self) -> None:
+        rng = self.engine.rng_states()
+        if not self.engine.is_main:
+            return
+        tensors = checkpoint_tensors(self.model, optimiser=optimiser_tensors(self.optimiser, self.model), rng=rng)
+        facts = {
+            "step": self.step,
+            "wall_seconds": time.perf_counter() - self.began,
+            "meter": self.meter.content(),
+            "config": dataclasses.asdict(self.config),
+            "surroundings": self.engine.surroundings(),
+        }
+        save_checkpoint(self.folder / "checkpoints", Checkpoint(tensors, facts), self.config.keep)
+
+    def restore(self) -> None:
+        """Go on from the newest good checkpoint; from the start where there is none."""
+        checkpoint = load_newest(self.folder / "checkpoints", self.model)
+        if checkpoint is None:
+            return
+        facts = checkpoint.facts
+        check_same_run(facts, self.folder, dataclasses.asdict(self.config), self.engine.surroundings())
+        copy_weights(self.model, checkpoint.part("model"))
+        restore_optimiser(self.optimiser, self.model, checkpoint.part("optimiser"))
+        self.engine.restore_rng(checkpoint.part("rng"))
+        self.meter.restore(facts["meter"])
+        self.step = facts["step"]
+        self.began -= facts["wall_seconds"]
+
+    def finish(self) -> TrainResult:
+        """Write the final weights, then the result, which is what marks the run as finished."""
+        if self.engine.is_main:
+            save_weights(self.model, self.folder / "model.safetensors")
+            result = TrainResult(
+                format=RESULT_FORMAT,
+                steps=self.step,
+                steps_to_accuracy=self.meter.reached,
+                steps_to_stay=self.meter.stayed,
+                final_accuracy=self.meter.mean,
+                seconds_per_step=statistics.median(line["seconds"] for line in read_log(self.folder / "log.jsonl")),
+                wall_seconds=time.perf_counter() - self.began,
+                num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+                stopped="limit" if self.meter.stayed is None else "accuracy",
+                device=str(self.engine.device),
+                machine=machine(self.engine.device),
+                versions=versions(),
+                commit=commit(),
+            )
+            write_result(self.folder, result)
+        self.engine.wait()
+        result = read_result(self.folder)
+        assert result is not None
+        return result
+
+
+def _summed_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy in nats, summed over the targets; in float32 where the logits are bfloat16."""
+    logits = logits.float() if logits.dtype == torch.bfloat16 else logits
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum")
+
+
+def _check_folder(folder: Path, resume: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: give a folder for the run")
+    held = [
+        name for name in ("log.jsonl", "checkpoints", "model.safetensors", "result.json") if (folder / name).exists()
+    ]
+    if held and not resume:
+        raise ValueError(f"{folder} already holds a run ({', '.join(held)}): resume it, or use another folder")
