@@ -1,0 +1,255 @@
+"""The relnet command: parses, calls, prints. Every option comes from a type or a recipe's signature."""
+
+import contextlib
+import io
+import itertools
+import logging
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from relnet import exam, recipes, report, run
+from relnet.progress import TrainingProgress, duration
+from relnet.run import RunConfig
+
+# Results go to stdout, what happens meanwhile to stderr: a pipe gets the results only.
+out = Console(highlight=False, soft_wrap=True)
+status = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def _brief(function) -> str:
+    """First paragraphs of a recipe's docstring, without its arguments."""
+    return (function.__doc__ or "").partition("Args:")[0].strip()
+
+
+def _recipe(name: str, function) -> object:
+    return tyro.conf.subcommand(name, constructor=function, description=_brief(function))
+
+
+TrainRecipe = (
+    Annotated[RunConfig, _recipe("copying", recipes.copying)]
+    | Annotated[RunConfig, _recipe("paper-copying", recipes.paper_copying)]
+)
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train one model by a recipe. Ctrl-C saves; --resume goes on."""
+
+    recipe: TrainRecipe
+    """what to learn"""
+    out: Path | None = None
+    """Run folder; default: a new one under $RELNET_RUNS or ./runs."""
+    resume: bool = False
+    """Go on with the run in --out."""
+    device: str = "auto"
+    """auto, cpu, cuda, mps, or one GPU such as cuda:1."""
+    track: tuple[str, ...] = ()
+    """Other places to log to, by accelerate's names (tensorboard, wandb, ...); log.jsonl is always written."""
+
+    def __call__(self) -> None:
+        """Run the command."""
+        config = self.recipe
+        if self.resume and self.out is None:
+            raise ValueError("--resume needs --out FOLDER, the run to go on with")
+        model = run.build_model(config)
+        step = run.seconds_per_step(config, self.device)
+        limit = duration(step * config.train.steps)
+        status.print(
+            f"{config.name} on {config.task.name}, strings of {config.task.length}: {model.num_parameters:,} weights without embeddings, "
+            f"at most {config.train.steps} steps of {config.train.batch_size} strings, about {step:.2f} s each: at most {limit}"
+        )
+        folder = self.out or run.new_folder(f"{config.name}-{config.task.name}-{config.task.length}")
+        status.print(f"run folder: {folder}")
+        with TrainingProgress(config.name, config.train.steps, status) as progress:
+            finished = run.train(
+                config, folder, device=self.device, resume=self.resume, on_step=progress, trackers=self.track
+            )
+        if not (finished.folder / "exam.jsonl").exists():
+            with status.status("examining ..."):
+                run.examine(finished)
+        out.print(report.table(report.read_runs([finished.folder])))
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Train several models on the same task, examine them, and draw their learning curves."""
+
+    task: tyro.conf.Positional[Literal["copying"]]
+    """What to learn."""
+    configs: Annotated[tuple[RunConfig, ...], tyro.conf.arg(constructor=recipes.compare_copying)]
+    string: str = "hello"
+    """Letters a-z for each model to copy; repeated or cut to the trained length."""
+    out: Path | None = None
+    """Folder of the runs; default: a new one under $RELNET_RUNS or ./runs."""
+    resume: bool = False
+    """Go on with the comparison in --out: finished runs are kept, the others resumed."""
+    device: str = "auto"
+    """auto, cpu, cuda, mps, or one GPU such as cuda:1."""
+
+    def __call__(self) -> None:
+        """Run the command."""
+        configs = self.configs
+        if self.resume and self.out is None:
+            raise ValueError("--resume needs --out FOLDER, the comparison to go on with")
+        task = configs[0].task
+        # Refused now, not after minutes of training.
+        task.encode(self.string)
+        text = "".join(itertools.islice(itertools.cycle(self.string), task.length))
+        folder = self.out or run.new_folder(f"compare-{task.name}-{task.length}")
+        status.print(f"{len(configs)} models on {task.name}, strings of {task.length}; run folders in {folder}")
+        with contextlib.ExitStack() as stack:
+            shown: list[TrainingProgress] = []
+
+            def start(config: RunConfig) -> None:
+                stack.close()
+                shown[:] = [stack.enter_context(TrainingProgress(config.name, config.train.steps, status))]
+
+            finished = run.compare(
+                configs,
+                folder,
+                device=self.device,
+                resume=self.resume,
+                on_start=start,
+                on_step=lambda record: shown[0](record),
+            )
+        runs = report.read_runs([one.folder for one in finished])
+        out.print(report.table(runs))
+        change = "" if text == self.string else f" (repeated or cut to the trained {task.length} letters)"
+        out.print(f"\nThe string {self.string!r}{change}, copied without help:\n")
+        width = max(len(config.name) for config in configs)
+        out.print(f"  {'':{width}}  {text}")
+        for one in finished:
+            subject = exam.ModelSubject(one.model, name=one.config.name)
+            out.print(f"  {one.config.name:{width}}  {exam.complete(subject, task, text)}", markup=False)
+        figure = report.learning_curves(runs, folder / "curves.png")
+        out.print(f"\nlearning curves: {figure}")
+
+
+@dataclass(frozen=True)
+class Exam:
+    """Examine trained runs: copying, teacher-forced and free-running. Results are added to each run's exam.jsonl."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders of finished runs."""
+    lengths: tuple[int, ...] = ()
+    """Letters in the strings; default: the trained length."""
+    num: int = 320
+    """Strings a length and seed."""
+    seeds: tuple[int, ...] = (0,)
+    """Of the strings."""
+    batch_size: int = 64
+    """Strings asked at once."""
+    device: str = "auto"
+    """auto, cpu, cuda, mps, or one GPU such as cuda:1."""
+
+    def __call__(self) -> None:
+        """Run the command."""
+        if not self.runs:
+            raise ValueError("no run folder given; give the folders that relnet train made")
+        for folder in self.runs:
+            rows = run.examine(
+                folder,
+                lengths=self.lengths or None,
+                seeds=self.seeds,
+                num=self.num,
+                batch_size=self.batch_size,
+                device=self.device,
+                on_row=_show_row,
+            )
+            for note in {row.note for row in rows if row.note}:
+                status.print(f"{folder}: {note}", markup=False)
+        out.print(report.table(report.read_runs(self.runs)))
+
+
+def _show_row(row: exam.Row) -> None:
+    share = f"{row.exact}/{row.items} strings exact" if row.items else row.note
+    status.print(f"{row.subject}  length {row.length}  seed {row.seed}  {row.mode}: {share}", markup=False)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Print the table of runs and draw their learning curves."""
+
+    folders: tyro.conf.Positional[tuple[Path, ...]]
+    """Run folders, or folders of run folders."""
+    figure: Path | None = None
+    """PNG file of the learning curves; an existing file is kept and a new name chosen. Default: curves.png in the first folder."""
+    markdown: bool = False
+    """Print the table as Markdown."""
+
+    def __call__(self) -> None:
+        """Run the command."""
+        if not self.folders:
+            raise ValueError("no folder given; give run folders, or a folder of them")
+        runs = report.read_runs(self.folders)
+        out.print((report.markdown if self.markdown else report.table)(runs), markup=False)
+        path = report.learning_curves(runs, self.figure or self.folders[0] / "curves.png")
+        out.print(f"\nlearning curves: {path}")
+
+
+Command = (
+    Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Exam, tyro.conf.subcommand("exam")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+)
+
+
+def parse(arguments: Sequence[str] | None = None) -> Command:
+    """Return the command that the arguments name; SystemExit 2 with one line on stderr where they do not fit."""
+    captured = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(captured):
+            return tyro.cli(
+                Command,
+                prog="relnet",
+                description="Sequence models made of MLPs over pairs of positions, and an exam of what sequence models remember.",
+                args=arguments,
+                config=(
+                    tyro.conf.CascadeSubcommandArgs,
+                    tyro.conf.OmitArgPrefixes,
+                    tyro.conf.OmitSubcommandPrefixes,
+                ),
+            )
+    except SystemExit as ended:
+        if ended.code:
+            _complain(_one_line(captured.getvalue()))
+        raise
+
+
+def _one_line(box: str) -> str:
+    """What tyro says in a drawn box, as one line: the first row is its title."""
+    rows = [re.sub(r"[─│╭╮╰╯]", " ", row).strip() for row in box.splitlines()]
+    return " ".join(row for row in rows[1:] if row)
+
+
+def _complain(message: str) -> None:
+    print(f"relnet: {message}", file=sys.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status: 0, 1 (failed), 2 (a mistake in what was asked), 130 (Ctrl-C)."""
+    logging.basicConfig(format="relnet: %(message)s", level=logging.WARNING)
+    try:
+        parse(arguments)()
+    except (ValueError, FileNotFoundError) as error:
+        _complain(str(error))
+        return 2
+    except (OSError, FloatingPointError, NotImplementedError) as error:
+        _complain(str(error))
+        return 1
+    except KeyboardInterrupt as error:
+        _complain(str(error) or "stopped")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
