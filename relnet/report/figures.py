@@ -101,9 +101,8 @@ def _title(runs: Sequence[Run]) -> str:
 
 
 def _literal(text: str) -> str:
-    """Text that matplotlib shows as it is: it reads $...$ as mathematics and drops legends that begin with "_"."""
-    text = text.replace("$", r"\$")
-    return f" {text}" if text.startswith("_") else text
+    """Text that matplotlib shows as it is: it reads $...$ as mathematics."""
+    return text.replace("$", r"\$")
 
 
 def _write_new(path: Path, content: bytes) -> Path:

