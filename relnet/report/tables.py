@@ -114,7 +114,7 @@ def _notes(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
     rows = [row for run in runs for row in run.exam if row["items"]]
     notes = [
         "steps: updates done when the mean accuracy of the last 320 training strings, each measured before its own "
-        "update, first reached the target; stays from: the step from which it stayed there; >N: not within N updates."
+        "update, first reached the target; stays from: the first step from which it stayed there; >N: not within N updates."
     ]
     if rows:
         notes.append(
