@@ -19,8 +19,8 @@ from relnet.progress import TrainingProgress, duration
 from relnet.run import RunConfig
 
 # Results go to stdout, what happens meanwhile to stderr: a pipe gets the results only.
-out = Console(highlight=False, soft_wrap=True)
-status = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(markup=False, highlight=False, soft_wrap=True)
+status = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
 
 
 def _brief(function) -> str:
@@ -127,7 +127,7 @@ class Compare:
         out.print(f"  {'':{width}}  {text}")
         for one in finished:
             subject = exam.ModelSubject(one.model, name=one.config.name)
-            out.print(f"  {one.config.name:{width}}  {exam.complete(subject, task, text)}", markup=False)
+            out.print(f"  {one.config.name:{width}}  {exam.complete(subject, task, text)}")
         figure = report.learning_curves(runs, folder / "curves.png")
         out.print(f"\nlearning curves: {figure}")
 
@@ -164,13 +164,13 @@ class Exam:
                 on_row=_show_row,
             )
             for note in {row.note for row in rows if row.note}:
-                status.print(f"{folder}: {note}", markup=False)
+                status.print(f"{folder}: {note}")
         out.print(report.table(report.read_runs(self.runs)))
 
 
 def _show_row(row: exam.Row) -> None:
     share = f"{row.exact}/{row.items} strings exact" if row.items else row.note
-    status.print(f"{row.subject}  length {row.length}  seed {row.seed}  {row.mode}: {share}", markup=False)
+    status.print(f"{row.subject}  length {row.length}  seed {row.seed}  {row.mode}: {share}")
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Report:
         if not self.folders:
             raise ValueError("no folder given; give run folders, or a folder of them")
         runs = report.read_runs(self.folders)
-        out.print((report.markdown if self.markdown else report.table)(runs), markup=False)
+        out.print((report.markdown if self.markdown else report.table)(runs))
         path = report.learning_curves(runs, self.figure or self.folders[0] / "curves.png")
         out.print(f"\nlearning curves: {path}")
 

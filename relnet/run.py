@@ -91,9 +91,15 @@ def config_from_json(text: str, origin: str = "config") -> RunConfig:
             raise ValueError(f"{origin} has task {kind!r}; known ones are {', '.join(TASKS)}")
         return _converter().structure(content, RunConfig)
     except cattrs.BaseValidationError as error:
-        raise ValueError(f"{origin} does not fit: {'; '.join(cattrs.transform_error(error))}") from None
+        faults = cattrs.transform_error(error, format_exception=_fault)
+        raise ValueError(f"{origin} does not fit: {'; '.join(faults)}") from None
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{origin} is not a run's config ({type(error).__name__}: {error})") from None
+
+
+def _fault(error: BaseException, kind: type | None) -> str:
+    """What is wrong in a config: our own messages as they are, the rest in cattrs' words."""
+    return str(error) if type(error) is ValueError else cattrs.v.format_exception(error, kind)
 
 
 def runs_root() -> Path:

@@ -1,0 +1,157 @@
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from relnet import cli
+
+SMALL = ["--width", "16", "--depth", "1", "--batch-size", "8", "--device", "cpu"]
+
+
+def relnet(capsys, *arguments, status=0):
+    """Run the command line in this process; return what it printed to stdout and stderr."""
+    try:
+        found = cli.main([str(argument) for argument in arguments])
+    except SystemExit as ended:
+        found = ended.code or 0
+    captured = capsys.readouterr()
+    assert found == status, captured.err
+    return captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    assert cli.main(["train", "copying", "--length", "3", "--max-steps", "3", "--out", str(folder), *SMALL]) == 0
+    return folder
+
+
+def test_train_says_what_it_will_do_then_prints_a_table(capsys, tmp_path):
+    arguments = ("train", "copying", "--length", 3, "--max-steps", 3, "--out", tmp_path / "run", *SMALL)
+    out, err = relnet(capsys, *arguments)
+    assert re.search(
+        r"[\d,]+ weights without embeddings, at most 3 steps of 8 strings, about [\d.]+ s each: at most", err
+    )
+    assert "3/3" in err
+    assert "causalrn" in out
+    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 3
+    assert (tmp_path / "run" / "exam.jsonl").exists()
+
+
+def test_train_resumes_only_what_it_is_told_to(capsys, finished):
+    arguments = ("train", "copying", "--length", 3, "--max-steps", 3, *SMALL)
+    _, err = relnet(capsys, *arguments, "--out", finished, status=2)
+    assert "already holds a run" in err
+    assert err.strip().splitlines()[-1].startswith("relnet: ")
+    relnet(capsys, *arguments, "--out", finished, "--resume")
+    _, err = relnet(capsys, *arguments, "--resume", status=2)
+    assert "--resume needs --out" in err
+    _, err = relnet(capsys, "train", "copying", "--length", 4, "--out", finished, "--resume", *SMALL, status=2)
+    assert "another config" in err
+
+
+def test_compare_ends_with_a_table_a_copied_string_and_a_figure(capsys, tmp_path):
+    out, err = relnet(
+        capsys,
+        *("compare", "copying", "--length", 3, "--mixers", "causalrn", "lstm", "--string", "hello", "--max-steps", 2),
+        *("--out", tmp_path / "both", *SMALL),
+    )
+    assert "repeated or cut to the trained 3 letters" in out
+    assert re.search(r"^ +hel$", out, re.MULTILINE)
+    figure = tmp_path / "both" / "curves.png"
+    assert str(figure) in out
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert "lstm" in out
+    assert "run folders in" in err
+
+
+def test_a_string_of_other_characters_is_refused_before_anything_runs(capsys, tmp_path):
+    arguments = ("compare", "copying", "--string", "Hello!", "--out", tmp_path / "x", *SMALL)
+    out, err = relnet(capsys, *arguments, status=2)
+    assert "'!', 'H'" in err
+    assert not (tmp_path / "x").exists()
+    assert out == ""
+
+
+def test_exam_adds_results_and_says_what_a_model_cannot_take(capsys, finished):
+    out, err = relnet(capsys, "exam", finished, "--lengths", 2, 3, 50, "--num", 4, "--device", "cpu")
+    assert "needs 102 tokens, the model takes at most 8" in err
+    assert "length 2" in err
+    assert "causalrn" in out
+    rows = [json.loads(line) for line in (finished / "exam.jsonl").read_text().splitlines()]
+    assert {row["length"] for row in rows} >= {2, 3, 50}
+
+
+def test_report_draws_and_never_overwrites(capsys, finished, tmp_path):
+    figure = tmp_path / "curves.png"
+    figure.write_bytes(b"mine")
+    out, _ = relnet(capsys, "report", finished, "--figure", figure, "--markdown")
+    assert figure.read_bytes() == b"mine"
+    assert "curves-2.png" in out
+    assert "|" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "juggling"], "juggling.*copying"),
+        (["train", "copying", "--mixer", "mamba"], "mamba.*causalrn.*lstm"),
+        (["train", "copying", "--length", "0"], "length 0"),
+        (["train", "copying", "--heads", "5"], "heads=5"),
+        (["train", "copying", "--lr", "fast"], "fast"),
+        (["train", "copying", "--max-steps", "0"], "steps"),
+        (["train", "copying", "--device", "abacus"], "abacus"),
+        (["train", "copying", "--colour", "red"], "--colour"),
+        (["compare", "juggling"], "juggling.*copying"),
+        (["compare", "copying", "--mixers", "causalrn", "mamba"], "mamba"),
+        (["exam"], "run"),
+        (["exam", "/nowhere"], "no run folder"),
+        (["report", "/nowhere"], "/nowhere"),
+        ([], "train"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_exit_2(capsys, monkeypatch, tmp_path, arguments, message):
+    monkeypatch.setenv("RELNET_RUNS", str(tmp_path))
+    out, err = relnet(capsys, *arguments, status=2)
+    assert out == ""
+    complaint = [line for line in err.splitlines() if line.startswith("relnet: ")]
+    assert len(complaint) == 1, err
+    assert re.search(message, complaint[0]), err
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["train", "copying"], ["compare"], ["exam"], ["report"]])
+def test_help_shows_options_with_defaults(capsys, command):
+    out, _ = relnet(capsys, *command, "--help")
+    assert "usage: relnet" in out
+    if command == ["train", "copying"]:
+        assert "default: 0.0005" in out
+        assert "Letters in a string" in out
+
+
+def test_a_failure_that_is_not_the_users_exits_1_in_one_line(capsys, monkeypatch, finished):
+    def full_disk(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cli.run, "examine", full_disk)
+    _, err = relnet(capsys, "exam", finished, status=1)
+    assert err.startswith("relnet: ")
+    assert "No space left" in err
+
+
+def test_ctrl_c_exits_130_and_says_how_to_go_on(capsys, monkeypatch, tmp_path):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt("stopped after update 7; resume the run in here to go on")
+
+    monkeypatch.setattr(cli.run, "train", interrupted)
+    arguments = ("train", "copying", "--length", 3, "--max-steps", 3, "--out", tmp_path / "run", *SMALL)
+    _, err = relnet(capsys, *arguments, status=130)
+    assert "stopped after update 7" in err
+
+
+def test_the_module_runs_as_a_program():
+    done = subprocess.run([sys.executable, "-m", "relnet.cli", "--help"], capture_output=True, text=True, check=True)
+    assert "usage: relnet" in done.stdout

@@ -1,0 +1,178 @@
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from relnet import nn, recipes, run
+from relnet.tasks import Copying
+from relnet.train import TrainConfig
+from tests.assertions import assert_same_bits
+
+SMALL = {"length": 3, "width": 16, "depth": 2, "max_steps": 4, "batch_size": 8}
+
+
+def small_config(**changes):
+    return recipes.copying(**{**SMALL, **changes})
+
+
+def test_a_config_reloads_to_the_same_values_and_types():
+    mixers = (
+        nn.CausalRNConfig(heads=4, windows=(1, None, 3, 2), activation="gelu", pair_norm="rms", sum_norm=False),
+        nn.LinearCausalRNConfig(hidden=24, pair_norm="none"),
+        nn.AttentionConfig(heads=2, positions="hard_alibi", windows=1),
+        nn.LinearAttentionConfig(heads=4),
+        nn.LSTMConfig(hidden=20),
+    )
+    for mixer, depth in [(mixers, 5), *((one, 2) for one in mixers)]:
+        config = run.RunConfig(
+            "hybrid",
+            Copying(length=5, layout="jelassi2024", min_length=2, max_context=40),
+            nn.ModelConfig(29, 16, depth, 40, mixer, mlp=32, positions="none"),
+            TrainConfig(steps=7, schedule="cosine", stop_accuracy=None),
+        )
+        again = run.config_from_json(run.config_to_json(config))
+        assert again == config
+        assert type(again.model.mixer) is type(config.model.mixer)
+        assert isinstance(again.task, Copying)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(format=99), "format 99"),
+        (lambda c: c["task"].update(_type="Juggling"), "Juggling.*known ones are Copying"),
+        (lambda c: c["model"].update(widht=3), "widht"),
+        (lambda c: c["model"].pop("width"), "width"),
+        (lambda c: c["model"]["mixer"].update(_type="Mamba"), "does not fit"),
+        (lambda c: c.pop("train"), "train"),
+        (lambda c: c["train"].update(lr=-1.0), "lr"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_named(change, message):
+    content = json.loads(run.config_to_json(small_config()))
+    change(content)
+    with pytest.raises(ValueError, match=message):
+        run.config_from_json(json.dumps(content), "config.json")
+
+
+def test_no_config_at_all_is_said():
+    for text in ("", "[]", "{}", "not json"):
+        with pytest.raises(ValueError, match=r"is not a run's config"):
+            run.config_from_json(text)
+
+
+def test_the_same_config_builds_the_same_weights_and_leaves_the_generator_alone():
+    config = small_config()
+    state = torch.get_rng_state()
+    first, second = run.build_model(config), run.build_model(config)
+    assert torch.equal(torch.get_rng_state(), state)
+    for (name, one), other in zip(first.named_parameters(), second.parameters(), strict=True):
+        assert_same_bits(one, other, name)
+    other_seed = run.build_model(small_config(seed=1))
+    assert not torch.equal(first.head.weight, other_seed.head.weight)
+
+
+def test_train_leaves_a_folder_that_loads_to_the_trained_model(tmp_path):
+    finished = run.train(small_config(), tmp_path / "run", device="cpu")
+    config, model = run.load(tmp_path / "run")
+    assert config == finished.config
+    for (name, one), other in zip(finished.model.named_parameters(), model.parameters(), strict=True):
+        assert_same_bits(one, other, name)
+    assert finished.result.steps == 4
+    assert finished.result.num_parameters == model.num_parameters
+
+
+def test_a_folder_is_never_reused_in_silence(tmp_path):
+    run.train(small_config(), tmp_path / "run", device="cpu")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match="already holds a run"):
+        run.train(small_config(), tmp_path / "run", device="cpu")
+    with pytest.raises(ValueError, match=r"another config \(different: task, model\)"):
+        run.train(small_config(length=4), tmp_path / "run", device="cpu", resume=True)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(ValueError, match="is a file"):
+        run.train(small_config(), tmp_path / "run", device="cpu")
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+def test_runs_go_where_the_variable_says_and_names_never_meet(tmp_path, monkeypatch):
+    monkeypatch.setenv(run.RUNS_VARIABLE, str(tmp_path))
+    first = run.new_folder("a")
+    first.mkdir(parents=True)
+    assert first.parent == tmp_path
+    assert run.new_folder("a") != first
+
+
+def test_an_unfinished_run_and_a_stranger_folder_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"no run folder"):
+        run.load(tmp_path)
+    (tmp_path / "config.json").write_text(run.config_to_json(small_config()))
+    with pytest.raises(ValueError, match="not finished"):
+        run.load(tmp_path)
+
+
+def test_examine_asks_the_trained_length_and_appends(tmp_path):
+    finished = run.train(small_config(), tmp_path / "run", device="cpu")
+    rows = run.examine(finished, num=5)
+    assert {row.length for row in rows} == {3}
+    assert {row.mode for row in rows} == {"teacher_forced", "free_running"}
+    again = run.examine(tmp_path / "run", lengths=(2, 3), num=5, seeds=(0, 1))
+    lines = (tmp_path / "run" / "exam.jsonl").read_text().splitlines()
+    assert len(lines) == len(rows) + len(again) == 2 + 8
+    same = [row for row in again if row.length == 3 and row.seed == 0]
+    assert [row.first_errors for row in same] == [row.first_errors for row in rows]
+
+
+def test_compare_keeps_what_is_finished_and_resumes_the_rest(tmp_path):
+    configs = [small_config(mixer=mixer) for mixer in ("causalrn", "lstm")]
+    interrupted: list[int] = []
+
+    def stop_in_the_second(record):
+        interrupted.append(record.step)
+        if len(interrupted) == 6:
+            raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        run.compare(configs, tmp_path, device="cpu", on_step=stop_in_the_second)
+    steps: list[int] = []
+    runs = run.compare(configs, tmp_path, device="cpu", resume=True, on_step=lambda record: steps.append(record.step))
+    assert steps == [1, 2, 3, 4]
+    assert [one.result.steps for one in runs] == [4, 4]
+    with pytest.raises(ValueError, match="name of its own"):
+        run.compare([configs[0], configs[0]], tmp_path / "other", device="cpu")
+
+
+def test_every_model_of_the_recipes_builds_and_is_the_papers():
+    sizes = {}
+    for name in recipes.MODEL_NAMES:
+        config = recipes.copying(mixer=name)
+        sizes[name] = nn.SequenceModel(config.model).num_parameters
+    assert sizes["causalrn"] == sizes["linear-causalrn"] == 1_337_280
+    assert sizes["transformer"] == sizes["linear-transformer"] == 5_325_504
+    with pytest.raises(ValueError, match="unknown mixer 'mamba'; known ones are causalrn"):
+        recipes.copying(mixer="mamba")
+
+
+def test_the_papers_recipe_has_the_papers_settings():
+    config = recipes.paper_copying()
+    assert config.task == Copying(length=128)
+    assert (config.train.batch_size, config.train.steps, config.train.lr, config.train.warmup_steps) == (
+        320,
+        2000,
+        5e-4,
+        50,
+    )
+    assert (config.train.precision, config.train.clip, config.train.schedule) == ("bfloat16", 1.0, "constant")
+    assert (config.train.beta1, config.train.beta2, config.train.weight_decay) == (0.9, 0.999, 0.0)
+    assert dataclasses.asdict(config.model)["depth"] == 12
+
+
+def test_the_estimate_of_a_step_leaves_no_trace():
+    state = torch.get_rng_state()
+    assert run.seconds_per_step(small_config(accumulate=2), "cpu") > 0
+    assert torch.equal(torch.get_rng_state(), state)
