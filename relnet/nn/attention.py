@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relnet import ops
-from relnet.nn.mixer import Mixer, MixerConfig, initialise, join_masks
+from relnet.nn.mixer import Mixer, MixerConfig, check_size, initialise, join_masks
 from relnet.nn.positions import alibi_bias, rotate
 from relnet.nn.state import Cache, State
 from relnet.ops.checks import check_choice, check_heads
@@ -48,6 +48,8 @@ class Attention(Mixer):
     (torch.Size([2, 5, 16]), 1280)
     """
 
+    state_kind = AttentionState
+
     def __init__(
         self,
         width: int,
@@ -62,8 +64,8 @@ class Attention(Mixer):
         if head_width is None:
             check_heads("width", width, heads)
             head_width = width // heads
-        if head_width < 1 or heads < 1:
-            raise ValueError(f"heads={heads!r} of head_width={head_width!r}; both must be at least 1")
+        check_size("heads", heads)
+        check_size("head_width", head_width)
         check_choice("positions", positions, ("none", "rope", "alibi", "hard_alibi"))
         if positions == "rope" and head_width % 2:
             raise ValueError(f"head_width {head_width} is odd; RoPE turns channels in pairs, give an even one")
@@ -80,6 +82,7 @@ class Attention(Mixer):
         inner = heads * head_width
         self.query_key_value = nn.Linear(width, 3 * inner, bias=False)
         self.out = nn.Linear(inner, width, bias=False)
+        self.state_sizes = {"key": (inner,), "value": (inner,)}
         initialise(self)
 
     def extra_repr(self) -> str:
@@ -93,7 +96,7 @@ class Attention(Mixer):
         found = [mask for mask in masks if mask is not None]
         bias = None
         if self.positions == "alibi":
-            bias = alibi_bias(self.heads, real[:, pairs.offset :], real).to(dtype)
+            bias = alibi_bias(self.heads, real[:, pairs.offset :], real, dtype)
         if not found:
             return bias
         shape = (max(mask.shape[0] for mask in found), 1, pairs.num_targets, pairs.num_sources)
@@ -109,13 +112,11 @@ class Attention(Mixer):
         if not self.causal and isinstance(state, Tensor):
             # The bidirectional contract: y = mixer(x, mask).
             state, mask = None, state
-        if not self.causal and state is not None:
-            raise ValueError("bidirectional attention has no state; call mixer(x, mask)")
-        x = self.enter(x, mask)
+        x = self.enter(x, mask, state)
         query, key, value = self.query_key_value(x).chunk(3, -1)
-        seen = mask if state is None else join_masks(state.mask, state.key.length, mask, x)
-        num_sources = x.shape[1] + (0 if state is None else state.key.length)
-        pairs = Pairs(x.shape[1], num_sources, self.causal, seen, self.limits, x.device)
+        past_mask, past_length = (None, 0) if state is None else (state.mask, state.key.length)
+        seen = join_masks(past_mask, past_length, mask, x)
+        pairs = Pairs(x.shape[1], past_length + x.shape[1], self.causal, seen, self.limits, x.device)
         # Pads may stand at position -1; they count for nothing.
         real = pairs.rank() - 1
         query = split_heads(query, self.heads)

@@ -9,8 +9,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from relnet import ops
-from relnet.nn.mixer import Mixer, MixerConfig, initialise
-from relnet.nn.state import State
+from relnet.nn.mixer import Mixer, MixerConfig, check_size, initialise
+from relnet.nn.state import State, trackable
 from relnet.ops.checks import check_heads
 from relnet.ops.prepare import merge_heads, split_heads
 
@@ -34,16 +34,19 @@ class LinearAttention(Mixer):
     (torch.Size([2, 5, 16]), torch.Size([2, 2, 8, 8]))
     """
 
+    state_kind = LinearAttentionState
+
     def __init__(self, width: int, heads: int = 1, head_width: int | None = None, causal: bool = True) -> None:
         super().__init__(width)
         if head_width is None:
             check_heads("width", width, heads)
             head_width = width // heads
-        if head_width < 1 or heads < 1:
-            raise ValueError(f"heads={heads!r} of head_width={head_width!r}; both must be at least 1")
+        check_size("heads", heads)
+        check_size("head_width", head_width)
         self.heads, self.causal = heads, causal
         self.query_key_value = nn.Linear(width, 3 * heads * head_width, bias=False)
         self.out = nn.Linear(heads * head_width, width, bias=False)
+        self.state_sizes = {"key_value": (heads, head_width, head_width), "key": (heads, head_width)}
         initialise(self)
 
     def extra_repr(self) -> str:
@@ -54,9 +57,9 @@ class LinearAttention(Mixer):
         if not self.causal and isinstance(state, Tensor):
             # The bidirectional contract: y = mixer(x, mask).
             state, mask = None, state
-        x = self.enter(x, mask)
+        x = self.enter(x, mask, state)
         query, key, value = (split_heads(part, self.heads) for part in self.query_key_value(x).chunk(3, -1))
-        past = None if state is None else ops.LinearAttentionState(state.key_value, state.key)
+        past = None if state is None else ops.LinearAttentionState(trackable(state.key_value), trackable(state.key))
         y, new = ops.linear_attention(query, key, value, causal=self.causal, key_mask=mask, state=past)
         y = self.leave(self.out(merge_heads(y)), mask)
         return y if new is None else (y, LinearAttentionState(new.key_value, new.key))

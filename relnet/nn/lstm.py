@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from relnet.nn.mixer import Mixer, MixerConfig, initialise
-from relnet.nn.state import State
+from relnet.nn.mixer import Mixer, MixerConfig, check_size, initialise
+from relnet.nn.state import State, trackable
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,25 @@ class LSTM(Mixer):
     (torch.Size([2, 5, 16]), torch.Size([2, 16]))
     """
 
+    state_kind = LSTMState
+
     def __init__(self, width: int, hidden: int | None = None) -> None:
         super().__init__(width)
         hidden = width if hidden is None else hidden
-        if not isinstance(hidden, int) or hidden < 1:
-            raise ValueError(f"hidden {hidden!r}; give an integer of at least 1")
+        check_size("hidden", hidden)
         self.cell = nn.LSTM(width, hidden, batch_first=True)
         self.out = nn.Linear(hidden, width)
+        self.state_sizes = {"hidden": (hidden,), "cell": (hidden,)}
         initialise(self)
 
     def forward(
         self, x: Tensor, state: LSTMState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, LSTMState]:
-        x = self.enter(x, mask)
+        x = self.enter(x, mask, state)
         if state is None:
             nothing = x.new_zeros(x.shape[0], self.cell.hidden_size)
             state = LSTMState(nothing, nothing)
-        past = (state.hidden[None].to(x.dtype), state.cell[None].to(x.dtype))
+        past = (trackable(state.hidden)[None].to(x.dtype), trackable(state.cell)[None].to(x.dtype))
         if mask is None:
             y, (hidden, cell) = self.cell(x, past)
             return self.out(y), LSTMState(hidden[0], cell[0])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
+from relnet.nn.state import Cache, State
 from relnet.ops.checks import check_floating, check_mask
 
 if TYPE_CHECKING:
@@ -22,24 +23,63 @@ if TYPE_CHECKING:
 WEIGHT_STD = 0.02
 
 
+def check_size(name: str, value: object) -> None:
+    """Refuse what is not an integer of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name}={value!r}; give an integer of at least 1")
+
+
 class Mixer(nn.Module):
-    """Base of all mixers; `out` is the linear layer that writes to the residual stream."""
+    """Base of all mixers; `out` is the linear layer that writes to the residual stream.
+
+    A causal mixer names the kind of its state, and under `state_sizes` the sizes of each of its fields, (batch, length) left out.
+    """
 
     causal: bool = True
+    state_kind: ClassVar[type[State]]
+    state_sizes: dict[str, tuple[int, ...]]
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        if not isinstance(width, int) or width < 1:
-            raise ValueError(f"width {width!r}; give an integer of at least 1")
+        check_size("width", width)
         self.width = width
 
-    def enter(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Check x and mask (ValueError) and set x to 0 at pads."""
+    def enter(self, x: Tensor, mask: Tensor | None, state: State | None = None) -> Tensor:
+        """Check x, mask and state (ValueError) and set x to 0 at pads."""
         check_floating("x", x, 3, "(batch, length, width)")
         if x.shape[-1] != self.width:
             raise ValueError(f"x has width {x.shape[-1]}; this {type(self).__name__} was built for {self.width}")
         check_mask("mask", mask, x.shape[0], x.shape[1], x.device)
+        kind = x.device.type
+        if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16:
+            raise ValueError(
+                f"autocast to float16, whose range exp leaves at 11; use torch.autocast({kind!r}, torch.bfloat16)"
+            )
+        if state is not None:
+            self._check_state(state, x.shape[0])
         return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
+
+    def _check_state(self, state: State, rows: int) -> None:
+        name = type(self).__name__
+        if not self.causal:
+            raise ValueError(f"a bidirectional {name} has no state; call mixer(x, mask)")
+        if not isinstance(state, self.state_kind):
+            raise ValueError(
+                f"the state is a {type(state).__name__} and {name} goes on from a {self.state_kind.__name__}; "
+                "give the one that its last call returned"
+            )
+        for field, sizes in self.state_sizes.items():
+            value: Tensor | Cache = getattr(state, field)
+            shape = tuple(value.entries.shape if isinstance(value, Cache) else value.shape)
+            if shape[0] != rows:
+                raise ValueError(
+                    f"the state has {shape[0]} rows and x has {rows}; take rows of it with state.select(rows)"
+                )
+            found = shape[2:] if isinstance(value, Cache) else shape[1:]
+            if found != sizes:
+                raise ValueError(
+                    f"the state's {field} is of size {found} and this {name} needs {sizes}; give the state that its last call returned"
+                )
 
     def leave(self, y: Tensor, mask: Tensor | None) -> Tensor:
         """Set y to exactly 0 at pads."""
@@ -75,7 +115,7 @@ def initialise(module: nn.Module, num_additions: int = 1) -> None:
 
 
 def join_masks(past: Tensor | None, past_length: int, new: Tensor | None, x: Tensor) -> Tensor | None:
-    """Return the mask of past and new tokens, (B, T) bool, or None where neither had one."""
+    """Return the mask of past and new tokens, (B, T) bool, a copy that nobody else writes to, or None where neither had one."""
     if past is None and new is None:
         return None
     rows, length = x.shape[:2]

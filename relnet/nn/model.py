@@ -152,7 +152,7 @@ class SequenceModel(nn.Module):
             real = torch.ones_like(ids) if mask is None else mask.long()
             before = num_tokens[:, None] if isinstance(num_tokens, Tensor) else num_tokens
             rank = real.cumsum(1) + before
-            positions, num_tokens = (rank - 1).clamp(min=0), rank[:, -1]
+            positions, num_tokens = (rank - 1).clamp(min=0), rank[:, -1].clone()
         self._check_length(num_tokens)
         x = self.embedding(ids)
         if self.position is not None:

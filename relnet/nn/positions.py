@@ -25,12 +25,13 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
     return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(x.dtype)
 
 
-def alibi_slopes(heads: int, device: torch.device) -> Tensor:
+def alibi_slopes(heads: int, device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return 2^(-8 h / H) for h = 1..H."""
-    return 2.0 ** (-8.0 * torch.arange(1, heads + 1, device=device) / heads)
+    return 2.0 ** (-8.0 * torch.arange(1, heads + 1, device=device, dtype=dtype) / heads)
 
 
-def alibi_bias(heads: int, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-    """Return -slope * |distance|, (B or 1, H, S, T) float32; positions (B or 1, S) and (B or 1, T)."""
+def alibi_bias(heads: int, query_positions: Tensor, key_positions: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return -slope * |distance|, (B or 1, H, S, T) of this dtype; positions (B or 1, S) and (B or 1, T)."""
     distance = (query_positions[:, :, None] - key_positions[:, None, :]).abs()
-    return -alibi_slopes(heads, distance.device)[None, :, None, None] * distance[:, None]
+    slopes = alibi_slopes(heads, distance.device, torch.promote_types(dtype, torch.float32))
+    return (-slopes[None, :, None, None] * distance[:, None]).to(dtype)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from relnet import ops
-from relnet.nn.mixer import Mixer, MixerConfig, initialise, join_masks
+from relnet.nn.mixer import Mixer, MixerConfig, check_size, initialise, join_masks
 from relnet.nn.state import Cache, State
 from relnet.ops.checks import ACTIVATION_NAMES, PAIR_NORMS, check_choice, check_heads, check_windows
 from relnet.ops.norm import arithmetic_dtype
@@ -45,8 +45,7 @@ class _Relation(Mixer):
     def __init__(self, width: int, hidden: int | None, heads: int, sum_norm: bool) -> None:
         super().__init__(width)
         hidden = width if hidden is None else hidden
-        if not isinstance(hidden, int) or hidden < 1:
-            raise ValueError(f"hidden {hidden!r}; give an integer of at least 1")
+        check_size("hidden", hidden)
         check_heads("hidden", hidden, heads)
         self.hidden, self.heads, self.sum_norm = hidden, heads, sum_norm
         self.target = nn.Linear(width, hidden)
@@ -106,6 +105,8 @@ class CausalRN(_QuadraticRelation):
     (torch.Size([2, 5, 16]), torch.Size([2, 1, 16]), 768)
     """
 
+    state_kind = RelationState
+
     def __init__(
         self,
         width: int,
@@ -118,17 +119,16 @@ class CausalRN(_QuadraticRelation):
         sum_norm: bool = True,
     ) -> None:
         super().__init__(width, hidden, heads, windows, activation, pair_norm, sum_norm)
+        self.state_sizes = {"source": (self.hidden,)}
 
     def forward(
         self, x: Tensor, state: RelationState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, RelationState]:
-        x = self.enter(x, mask)
+        x = self.enter(x, mask, state)
         source, target = self.source(x), self.target(x)
-        if state is None:
-            cache, seen = Cache(source, source.shape[1]), mask
-        else:
-            seen = join_masks(state.mask, state.source.length, mask, x)
-            cache = state.source.append(source)
+        past_mask, past_length = (None, 0) if state is None else (state.mask, state.source.length)
+        seen = join_masks(past_mask, past_length, mask, x)
+        cache = Cache(source, source.shape[1]) if state is None else state.source.append(source)
         y = self._relate(cache.entries, target, seen)
         return self.leave(y, mask), RelationState(cache, seen)
 
@@ -206,6 +206,8 @@ class LinearCausalRN(_LinearRelation):
     (torch.Size([2, 5, 16]), torch.Size([2, 16]))
     """
 
+    state_kind = LinearRelationState
+
     def __init__(
         self,
         width: int,
@@ -216,11 +218,12 @@ class LinearCausalRN(_LinearRelation):
         sum_norm: bool = True,
     ) -> None:
         super().__init__(width, hidden, heads, pair_norm, sum_norm)
+        self.state_sizes = {"log_sum": (self.hidden,), "count": ()}
 
     def forward(
         self, x: Tensor, state: LinearRelationState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, LinearRelationState]:
-        x = self.enter(x, mask)
+        x = self.enter(x, mask, state)
         past = None if state is None else ops.LinearRelationState(state.log_sum, state.count)
         y, new = self._relate(x, mask, past)
         assert new is not None

@@ -52,18 +52,18 @@ class Cache:
         """Bytes of the live entries."""
         return self.entries.numel() * self._storage.element_size()
 
-    @property
-    def nbytes_allocated(self) -> int:
-        """Bytes of the storage."""
-        return self._storage.numel() * self._storage.element_size()
-
     def append(self, new: Tensor) -> "Cache":
-        """Return the cache with `new` (B, S, C) after the live entries."""
-        if torch.is_grad_enabled() and (new.requires_grad or self._storage.requires_grad):
-            return Cache(torch.cat([self.entries, new], dim=1), self.length + new.shape[1])
+        """Return the cache with `new` (B, S, C) after the live entries, in the dtype of `new`."""
         length = self.length + new.shape[1]
+        if torch.is_grad_enabled():
+            # Even where nothing here requires a gradient: somebody's backward may have kept these entries.
+            return Cache(torch.cat([self.entries.to(new.dtype), new], dim=1), length)
         capacity = self._storage.shape[1]
-        free = self._fill.filled == self.length and self._storage.is_inference() == torch.is_inference_mode_enabled()
+        free = (
+            self._fill.filled == self.length
+            and self._storage.dtype == new.dtype
+            and self._storage.is_inference() == torch.is_inference_mode_enabled()
+        )
         if length <= capacity and free:
             storage, fill = self._storage, self._fill
         else:
@@ -76,8 +76,11 @@ class Cache:
         return Cache(storage, length, fill)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Cache":
-        """Return a cache of its own whose storage is `function(storage)`."""
-        return Cache(function(self._storage), self.length)
+        """Return the cache whose storage is `function(storage)`."""
+        storage = function(self._storage)
+        # detach() and to() the same device hand back the same memory: who writes there must be seen by both.
+        shared = storage.untyped_storage().data_ptr() == self._storage.untyped_storage().data_ptr()
+        return Cache(storage, self.length, self._fill if shared else None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,18 +116,25 @@ class State:
 
     @property
     def nbytes_allocated(self) -> int:
-        """Bytes that the state holds, room for growth included."""
-        return sum(leaf.nbytes_allocated if isinstance(leaf, Cache) else leaf.nbytes for leaf in _leaves(self))
+        """Bytes of memory that the state keeps alive, room for growth included; memory that two parts share counts once."""
+        tensors = [leaf._storage if isinstance(leaf, Cache) else leaf for leaf in _leaves(self)]
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
     def save(self, path: str | Path) -> None:
-        """Write the state to a safetensors file, format version included; an existing file is refused (ValueError)."""
+        """Write the state to a safetensors file, whole or not at all; an existing file is refused (ValueError)."""
         path = Path(path)
         if path.exists():
             raise ValueError(f"{path} exists; give a new name, a saved state is never overwritten")
         tensors: dict[str, Tensor] = {}
         structure = _describe(self, "state", tensors)
         metadata = {"relnet_state": json.dumps({"format": STATE_FORMAT, "structure": structure})}
-        safetensors.torch.save_file(tensors, path, metadata=metadata)
+        partial = path.with_name(f"{path.name}.partial")
+        try:
+            safetensors.torch.save_file(tensors, partial, metadata=metadata)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | str = "cpu") -> Self:
@@ -135,7 +145,7 @@ class State:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (safetensors.SafetensorError, json.JSONDecodeError) as error:
             raise ValueError(f"{path} is not a saved state ({error}); save one with state.save(path)") from None
-        if header is None:
+        if not isinstance(header, dict) or not {"format", "structure"} <= header.keys():
             raise ValueError(f"{path} is a safetensors file, but not a saved state; save one with state.save(path)")
         if header["format"] != STATE_FORMAT:
             raise ValueError(f"{path} has state format {header['format']}; this version of relnet reads {STATE_FORMAT}")
@@ -143,6 +153,11 @@ class State:
         if not isinstance(state, cls):
             raise ValueError(f"{path} holds a {type(state).__name__}, not a {cls.__name__}")
         return state
+
+
+def trackable(tensor: Tensor) -> Tensor:
+    """Return the tensor, or a copy of one made in inference mode that autograd can keep for a backward pass."""
+    return tensor.clone() if tensor.is_inference() and not torch.is_inference_mode_enabled() else tensor
 
 
 def _map(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
