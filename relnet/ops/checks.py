@@ -10,6 +10,18 @@ ACTIVATION_NAMES = ("exp", "relu", "elu", "gelu")
 PAIR_NORMS = ("exact", "rms", "approximate", "none")
 
 
+def check_dtype(name: str, tensor: Tensor) -> None:
+    """Refuse what is not a float32, float64 or bfloat16 tensor."""
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"{name} is a {type(tensor).__name__}; give a tensor")
+    if tensor.dtype == torch.float16:
+        raise ValueError(
+            f"{name} is float16, whose range exp leaves at 11; use bfloat16 or float32 ({name}.bfloat16())"
+        )
+    if tensor.dtype not in DTYPES:
+        raise ValueError(f"{name} is {tensor.dtype}; give float32, float64 or bfloat16")
+
+
 def check_floating(name: str, tensor: Tensor, dims: int, layout: str) -> None:
     """Refuse what is not a float32, float64 or bfloat16 tensor of `dims` non-empty dimensions."""
     if not isinstance(tensor, Tensor):
@@ -18,12 +30,7 @@ def check_floating(name: str, tensor: Tensor, dims: int, layout: str) -> None:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; give {layout}")
     if 0 in tensor.shape[1:]:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}: length and width must be at least 1")
-    if tensor.dtype == torch.float16:
-        raise ValueError(
-            f"{name} is float16, whose range exp leaves at 11; use bfloat16 or float32 ({name}.bfloat16())"
-        )
-    if tensor.dtype not in DTYPES:
-        raise ValueError(f"{name} is {tensor.dtype}; give float32, float64 or bfloat16")
+    check_dtype(name, tensor)
 
 
 def check_same(name: str, tensor: Tensor, other_name: str, other: Tensor, dims: Sequence[int]) -> None:
@@ -60,7 +67,7 @@ def check_choice(name: str, value: object, known: Sequence[str]) -> None:
 
 def check_heads(name: str, width: int, heads: int) -> None:
     """Refuse a number of heads that does not divide the width."""
-    if not isinstance(heads, int) or heads < 1 or width % heads:
+    if not isinstance(heads, int) or isinstance(heads, bool) or heads < 1 or width % heads:
         raise ValueError(f"{name} {width} is not divisible by heads={heads!r}; choose heads that divide it")
 
 
@@ -70,9 +77,9 @@ def check_windows(windows: Sequence[int | None] | None, heads: int, causal: bool
         return
     if not causal:
         raise ValueError(f"windows={windows!r} need causal=True: a window is the last sources before a target")
-    if isinstance(windows, str) or len(windows) != heads:
+    if isinstance(windows, str) or not isinstance(windows, Sequence) or len(windows) != heads:
         raise ValueError(
-            f"windows={windows!r} has {len(windows)} entries; give one for each of the {heads} heads (None = no limit)"
+            f"windows={windows!r} has not {heads} entries; give one for each of the {heads} heads (None = no limit)"
         )
     for window in windows:
         if window is not None and (not isinstance(window, int) or isinstance(window, bool) or window < 1):

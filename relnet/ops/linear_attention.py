@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from relnet.ops.checks import check_floating, check_mask, check_same
 from relnet.ops.norm import arithmetic_dtype
 from relnet.ops.reference_mode import in_reference
 
@@ -24,6 +25,11 @@ class LinearAttentionState(NamedTuple):
 
     key_value: Tensor
     key: Tensor
+
+
+def _features(x: Tensor) -> Tensor:
+    """elu(x) + 1 without the cancellation: elu(-17) + 1 is 0 in float32, exp(-17) is not."""
+    return x.clamp(max=0.0).exp() + F.relu(x)
 
 
 def _divide(numerator: Tensor, normaliser: Tensor) -> Tensor:
@@ -44,19 +50,19 @@ def linear_attention(
     """Attend with features elu + 1, normalised by their sum; return (B, H, T, e) and, when causal, the state after the last key.
 
     query, key: (B, H, T, d); value: (B, H, T, e); key_mask: (B, T) bool, True = real token. bfloat16 is computed in float32.
-    A query without a real key gets 0. Raises ValueError for a state with causal=False.
+    A query without a real key gets 0. Raises ValueError for shapes, dtypes (float16), masks and states that do not fit, and for a state
+    with causal=False.
 
     >>> query, key, value = torch.randn(3, 1, 2, 10, 4).unbind(0)
     >>> y, state = linear_attention(query, key, value)
     >>> y.shape, state.key_value.shape
     (torch.Size([1, 2, 10, 4]), torch.Size([1, 2, 4, 4]))
     """
-    if state is not None and not causal:
-        raise ValueError("a state needs causal=True: bidirectional attention sees all keys at once")
+    _check(query, key, value, causal, key_mask, state)
     dtype = value.dtype
     with torch.autocast(query.device.type, enabled=False):
         query, key, value = (x.to(arithmetic_dtype(dtype)) for x in (query, key, value))
-        query, key = F.elu(query) + 1, F.elu(key) + 1
+        query, key = _features(query), _features(key)
         if key_mask is not None:
             pad = ~key_mask[:, None, :, None]
             key, value = key.masked_fill(pad, 0.0), value.masked_fill(pad, 0.0)
@@ -76,3 +82,28 @@ def linear_attention(
             parts.append(_divide(numerator, normaliser))
             state = LinearAttentionState(state.key_value + k.transpose(-1, -2) @ v, state.key + k.sum(-2))
         return torch.cat(parts, dim=-2).to(dtype), state
+
+
+def _check(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    causal: bool,
+    key_mask: Tensor | None,
+    state: LinearAttentionState | None,
+) -> None:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_floating(name, tensor, 4, "(batch, heads, length, width)")
+    check_same("query", query, "key", key, dims=(0, 1, 2, 3) if causal else (0, 1, 3))
+    check_same("key", key, "value", value, dims=(0, 1, 2))
+    check_mask("key_mask", key_mask, key.shape[0], key.shape[2], key.device)
+    if state is None:
+        return
+    if not causal:
+        raise ValueError("a state needs causal=True: bidirectional attention sees all keys at once")
+    shapes = (tuple(state.key_value.shape), tuple(state.key.shape))
+    wanted = ((*key.shape[:2], key.shape[3], value.shape[3]), (*key.shape[:2], key.shape[3]))
+    if shapes != wanted:
+        raise ValueError(
+            f"the state has key_value {shapes[0]} and key {shapes[1]}; for these keys give {wanted[0]} and {wanted[1]}"
+        )

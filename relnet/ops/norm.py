@@ -12,6 +12,8 @@ Source: docs/mathematics.md, section 1.
 import torch
 from torch import Tensor
 
+from relnet.ops.checks import check_dtype
+
 
 def arithmetic_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype that sums and exponentials of `dtype` are computed in: float32 for bfloat16."""
@@ -24,26 +26,32 @@ def centre(x: Tensor) -> Tensor:
     constant = (low == high) & low.isfinite()
     # x - x.detach() is exactly 0 with the gradient of x, so the mean below still projects the gradient.
     x = torch.where(constant, x - x.detach(), x)
-    return x - x.mean(-1, keepdim=True)
+    x = x - x.mean(-1, keepdim=True)
+    # The mean of a row far from 0 carries an error of eps * |mean|; what is left of it is a constant of the derivative.
+    return x - x.detach().mean(-1, keepdim=True)
 
 
 def inverse_rms(x: Tensor) -> Tensor:
     """Return mean(x^2)^-1/2 over the last dimension, kept; 0 with a zero gradient where the mean square is <= 0."""
     mean_square = x.square().mean(-1, keepdim=True)
-    # "<= 0 ? 0 : rsqrt", never "> 0 ? rsqrt : 0": a NaN must stay NaN.
+    # "<= 0 ? 0 : 1 / sqrt", never "> 0 ? 1 / sqrt : 0": a NaN must stay NaN. Not rsqrt, whose derivative cubes: it overflows
+    # from a mean square of 2e-26.
     zero = mean_square <= 0
-    return torch.where(zero, 0.0, torch.where(zero, 1.0, mean_square).rsqrt())
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, mean_square).sqrt().reciprocal())
 
 
 def plain_norm(x: Tensor) -> Tensor:
     """Layer norm over the last dimension without affine part and with eps = 0.
 
-    x: (..., D), any floating dtype but float16. Returns the same shape and dtype.
+    x: (..., D), float32, float64 or bfloat16. Returns the same shape and dtype. Raises ValueError for other dtypes and for D = 0.
 
     >>> plain_norm(torch.tensor([[1.0, 2.0, 3.0], [5.0, 5.0, 5.0]]))
     tensor([[-1.2247,  0.0000,  1.2247],
             [ 0.0000,  0.0000,  0.0000]])
     """
+    check_dtype("x", x)
+    if x.dim() == 0 or x.shape[-1] == 0:
+        raise ValueError(f"x has shape {tuple(x.shape)}; a norm needs a last dimension of at least 1")
     dtype = x.dtype
     x = centre(x.to(arithmetic_dtype(dtype)))
     return (x * inverse_rms(x)).to(dtype)

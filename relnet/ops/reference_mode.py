@@ -1,6 +1,6 @@
 """Switch between the fast paths and the definitions, and refuse what the fast paths cannot do."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import torch
@@ -10,7 +10,7 @@ _reference_depth = 0
 
 
 @contextmanager
-def use_reference() -> Iterator[None]:
+def use_reference() -> Generator[None, None, None]:
     """Compute every op by its definition inside the block: any transform of torch.func, any device, slow.
 
     Process-wide, so that it also holds in autograd's threads.
@@ -37,12 +37,18 @@ def refuse_transforms(op_name: str) -> None:
 
     Forward mode (jvp, jacfwd, forward_ad) gives zeros; the reverse transforms of torch.func (grad, vjp, jacrev) fail; vmap works.
     """
-    if in_reference() or torch.compiler.is_compiling():
+    if in_reference():
         return
-    forward = forward_ad._current_level >= 0
-    stack = torch._C._functorch.get_interpreter_stack() or []
-    if forward or any(level.key() != torch._C._functorch.TransformType.Vmap for level in stack):
-        mode = "forward-mode derivative" if forward else "torch.func derivative"
+    mode = None
+    if forward_ad._current_level >= 0:
+        mode = "forward-mode"
+    elif not torch.compiler.is_compiling():
+        # torch.compile cannot ask for the stack of transforms, and fails by itself on those that are left.
+        for level in torch._C._functorch.get_interpreter_stack() or []:
+            if level.key() != torch._C._functorch.TransformType.Vmap:
+                mode = "torch.func"
+    if mode is not None:
         raise NotImplementedError(
-            f"{op_name} has no {mode}; use torch.autograd.grad, or compute by the definition: with ops.use_reference(): ..."
+            f"{op_name} has no {mode} derivative; use torch.autograd.grad, "
+            "or compute by the definition: with ops.use_reference(): ..."
         )

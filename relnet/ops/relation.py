@@ -130,14 +130,14 @@ def _is_linear(activation: str, norm: str, windows: Sequence[int | None] | None)
 
 def _choose(activation: str, norm: str, windows: Sequence[int | None] | None, backend: str) -> tuple[str, str]:
     """Return the backend's name and why, from the arguments alone."""
-    if in_reference():
-        return "reference", "the definition, all pairs at once (inside use_reference())"
     linear = _is_linear(activation, norm, windows)
     if backend == "linear" and not linear:
         raise ValueError(
             f"backend 'linear' needs activation='exp', norm='none' or 'approximate' and no windows; "
             f"got activation={activation!r}, norm={norm!r}, windows={windows!r}: use backend='auto'"
         )
+    if in_reference():
+        return "reference", "the definition, all pairs at once (inside use_reference())"
     if backend == "reference":
         return "reference", "the definition, all pairs at once (asked for)"
     if backend == "linear" or (backend == "auto" and linear):
@@ -218,6 +218,8 @@ def explain(
     >>> explain(torch.zeros(1, 3, 4), torch.zeros(1, 3, 4), norm="approximate")
     'linear: exp of a sum is a product: O(T) time, running maximum and sum'
     """
+    if (source is None) != (target is None):
+        raise ValueError("explain() got one of source and target; give both, or neither for the list of backends")
     if source is None or target is None:
         names = ", ".join(["reference", *KERNELS, "linear"])
         machine = (

@@ -79,7 +79,8 @@ def _derivative(z: Tensor, activation: str) -> Tensor:
     if activation == "exp":
         return z.exp_()
     if activation == "relu":
-        return (z > 0).to(z.dtype)
+        # 1 at NaN, as in torch's own derivative.
+        return (z <= 0).logical_not_().to(z.dtype)
     if activation == "elu":
         return z.clamp_(max=0.0).exp_()
     density = z.square().mul_(-0.5).exp_().mul_(1 / math.sqrt(2 * math.pi))

@@ -88,7 +88,8 @@ def running_sums(source: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tenso
     maximum = visible.cummax(dim=1).values
     reference = _finite_reference(maximum)
     before = torch.cat([torch.full_like(maximum[:, :1], -torch.inf), maximum[:, :-1]], dim=1)
-    decay = (before - reference).exp()
+    # From an infinite source on the sum is infinite, whatever is carried; a decay of inf would turn it into NaN.
+    decay = torch.where(maximum == torch.inf, 1.0, (before - reference).exp())
     term = source - reference
     if key_mask is None:
         return reference, decayed_cumsum(decay, term.exp())
@@ -112,8 +113,10 @@ def relation_mean_linear(source: Tensor, target: Tensor, pairs: Pairs) -> Tensor
     if pairs.causal:
         reference, total = reference[:, pairs.offset :], total[:, pairs.offset :]
     counts = pairs.counts()[:, 0, :, None]
-    mean = (target + reference).exp() * (total / counts.clamp(min=1))
-    return mean if pairs.key_mask is None else torch.where(counts > 0, mean, 0.0)
+    if pairs.key_mask is not None:
+        # Before exp: an overflow there would give the target a gradient of 0 * inf.
+        target = torch.where(counts > 0, target, 0.0)
+    return (target + reference).exp() * (total / counts.clamp(min=1))
 
 
 def _with_past(source: Tensor, key_mask: Tensor | None, state: LinearRelationState) -> tuple[Tensor, Tensor, Tensor]:
@@ -204,14 +207,21 @@ def linear_relation(
             counts = counts + beside[:, None]
         new_state = None
         if causal:
-            new_state = LinearRelationState(log_sums[:, -1], counts[:, -1].expand(p.shape[0]).clone())
+            # A view of the last position would keep all of them.
+            new_state = LinearRelationState(log_sums[:, -1].clone(), counts[:, -1].expand(p.shape[0]).clone())
             log_sums = log_sums[:, pairs.offset :]
         log_mean = q + log_sums - counts.clamp(min=1).to(q.dtype).log()[..., None]
+        if key_mask is not None:
+            log_mean = log_mean.masked_fill((counts == 0)[..., None], -torch.inf)
         return log_mean.to(source.dtype), new_state
 
 
 def _check_state(state: LinearRelationState, source: Tensor, target: Tensor, causal: bool) -> None:
     rows, num_sources, width = source.shape
+    if not isinstance(state, LinearRelationState):
+        raise ValueError(
+            f"state is a {type(state).__name__}; give the LinearRelationState that linear_relation returned"
+        )
     if not causal:
         raise ValueError("a state needs causal=True: a bidirectional relation sees all sources at once")
     if target.shape[1] != num_sources:
