@@ -156,7 +156,18 @@ def check_same_run(
 
 
 def save_weights(model: nn.Module, path: str | Path) -> None:
-    """Write the weights of `model` as safetensors, atomically; a parameter used in several places is written once."""
+    """Write the weights of `model` as safetensors, atomically; a parameter used in several places is written once.
+
+    OSError as in `write_atomically`.
+
+    >>> import tempfile
+    >>> model, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_weights(model, Path(folder) / "model.safetensors")
+    ...     load_weights(other, Path(folder) / "model.safetensors")
+    >>> torch.equal(other.weight, model.weight)
+    True
+    """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _weights(model).items()}
     write_atomically(Path(path), save(tensors, {"format": "pt", "relnet_weights": WEIGHTS_VERSION}))
 

@@ -46,7 +46,7 @@ class Engine:
             AcceleratorState._reset_state(reset_partial_state=True)
         # Left to itself, accelerate takes processes without GPUs for separate runs.
         on_cpu = device == "cpu" or (distributed and not torch.cuda.is_available())
-        chosen = {} if on_cpu or device == "auto" or distributed else {"ACCELERATE_TORCH_DEVICE": device}
+        chosen = {} if device == "auto" or distributed else {"ACCELERATE_TORCH_DEVICE": device}
         with patch_environment(**chosen):
             # "no": autocast is this class's own, so that the caller's model is not patched.
             self._accelerator = Accelerator(
@@ -114,12 +114,14 @@ class Engine:
         for kind, rows in states.items():
             if len(rows) != self.num_processes or kind not in ("cpu", self.device.type):
                 continue
+            # torch 2.13 crashes on a state that is a view with an offset.
+            state = rows[self.process].clone()
             if kind == "cpu":
-                torch.set_rng_state(rows[self.process])
+                torch.set_rng_state(state)
             elif kind == "cuda":
-                torch.cuda.set_rng_state(rows[self.process], self.device)
+                torch.cuda.set_rng_state(state, self.device)
             else:
-                torch.mps.set_rng_state(rows[self.process])
+                torch.mps.set_rng_state(state)
 
     def surroundings(self) -> dict[str, Any]:
         """What, besides the run's own content, the bits of its result depend on."""

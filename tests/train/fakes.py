@@ -62,7 +62,8 @@ def tiny_config(**changes: Any) -> TrainConfig:
 
 
 def train_tiny(folder: Path, model: nn.Module | None = None, **options: Any) -> TrainResult:
-    """Train on the CPU; `options` are train's, or settings of the config."""
-    arguments = {name: options.pop(name) for name in ("on_step", "resume", "trackers") if name in options}
+    """Train on the CPU unless said otherwise; `options` are train's, or settings of the config."""
+    options.setdefault("device", "cpu")
+    arguments = {name: options.pop(name) for name in ("device", "on_step", "resume", "trackers") if name in options}
     config = tiny_config(**options)
-    return train(model or tiny_model(), SuccessorTask(), config, folder, device="cpu", **arguments)
+    return train(model or tiny_model(), SuccessorTask(), config, folder, **arguments)

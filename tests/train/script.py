@@ -1,24 +1,35 @@
-"""Train the tiny model in a process of its own: python -m tests.train.script FOLDER STEPS [kill N | slow SECONDS]."""
+"""Train the tiny model in a process of its own, resuming where there is a run: python -m tests.train.script FOLDER."""
 
+import argparse
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
 from relnet.train import StepRecord
-from tests.train.fakes import train_tiny
+from tests.train.fakes import tiny_model, train_tiny
 
 
-def main(folder: str, steps: str, action: str = "", amount: str = "0") -> None:
+def main(*arguments: str) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--kill", type=int, help="SIGKILL itself after this update")
+    parser.add_argument("--slow", type=float, default=0.0, help="seconds to wait after each update")
+    options = parser.parse_args(arguments or None)
+
     def on_step(record: StepRecord) -> None:
-        if action == "slow":
-            time.sleep(float(amount))
-        if action == "kill" and record.step == int(amount):
+        time.sleep(options.slow)
+        if record.step == options.kill:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    train_tiny(Path(folder), steps=int(steps), on_step=on_step, resume=True)
+    model = tiny_model(dropout=options.dropout)
+    settings = {"steps": options.steps, "accumulate": options.accumulate, "device": options.device}
+    train_tiny(options.folder, model, **settings, on_step=on_step, resume=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

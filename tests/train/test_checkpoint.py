@@ -280,6 +280,17 @@ def test_pickles_are_refused_under_any_name(tmp_path, suffix, protocol):
         load_weights(tiny_model(), path)
 
 
+@pytest.mark.parametrize(("length", "start"), [(0x4B50, b"PK"), (0x0280, b"\x80\x02")])
+def test_a_safetensors_file_that_starts_like_a_pickle_is_read(tmp_path, length, start):
+    """A safetensors file starts with the length of its header, which can be any multiple of 8."""
+    path = tmp_path / "model.safetensors"
+    save_file(tiny_model().state_dict(), path, {"note": ""})
+    shortest = int.from_bytes(path.read_bytes()[:8], "little")
+    save_file(tiny_model().state_dict(), path, {"note": " " * (length - shortest)})
+    assert path.read_bytes().startswith(start)
+    load_weights(TinyModel(), path)
+
+
 def test_other_weight_files_are_refused_with_their_name(tmp_path):
     with pytest.raises(ValueError, match=r"nothing-here\.safetensors does not exist"):
         load_weights(tiny_model(), tmp_path / "nothing-here.safetensors")

@@ -24,10 +24,11 @@ def test_with_several_processes_one_gpu_for_all_is_refused(monkeypatch):
         Engine("cuda:0")
 
 
-def test_the_device_can_change_from_run_to_run():
-    assert Engine("cpu").device.type == "cpu"
-    expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    assert Engine("auto").device.type == expected
+def test_the_device_can_change_from_run_to_run(monkeypatch):
+    for device in ("meta", "cpu"):
+        monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", device)
+        assert Engine("auto").device.type == device
+    monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "meta")
     assert Engine("cpu").device.type == "cpu"
 
 
@@ -46,6 +47,19 @@ def test_generators_go_on_where_they_were():
     first = torch.rand(4)
     engine.restore_rng(states)
     assert torch.equal(torch.rand(4), first)
+
+
+def test_each_process_takes_its_own_generator():
+    engine = Engine("cpu")
+    states = []
+    for engine.process in (0, 1):
+        engine.seed(5)
+        states.append(torch.get_rng_state())
+    assert not torch.equal(*states)
+    expected = torch.rand(4)
+    engine.num_processes = 2
+    engine.restore_rng({"cpu": torch.stack(states)})
+    assert torch.equal(torch.rand(4), expected)
 
 
 def test_generators_of_other_processes_or_devices_are_left_alone():

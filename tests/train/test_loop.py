@@ -4,6 +4,7 @@ import math
 import os
 import signal
 import threading
+import time
 
 import pytest
 import torch
@@ -253,6 +254,16 @@ def test_a_kill_between_the_last_update_and_the_result_is_made_good(tmp_path):
     assert_same_weights(resumed, model)
     assert read_result(tmp_path) == result
     assert len(read_log(tmp_path / "log.jsonl")) == 20
+
+
+def test_wall_time_adds_up_over_resumptions(tmp_path):
+    def slow(record):
+        time.sleep(0.02)
+        stop_after(11)(record)
+
+    with pytest.raises(RuntimeError):
+        train_tiny(tmp_path, on_step=slow)
+    assert train_tiny(tmp_path, resume=True).wall_seconds > 10 * 0.02
 
 
 def test_resuming_an_empty_folder_starts_from_the_beginning(tmp_path):
