@@ -94,7 +94,7 @@ def train(
     if resume and (result := read_result(folder)):
         if result.stopped == "limit" and result.steps != config.steps:
             raise ValueError(f"{folder} finished after {result.steps} steps, not {config.steps}: use another folder")
-        load_weights(model, folder / "model.safetensors")
+        load_weights(model.to(engine.device), folder / "model.safetensors")
         return result
     run = _Run(model, config, folder, engine)
     if resume:

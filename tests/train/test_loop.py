@@ -360,6 +360,14 @@ def test_a_model_with_tied_weights_is_trained_and_resumed(tmp_path):
     assert_same_weights(resumed, whole)
 
 
+def test_a_float64_model_is_trained_in_float64(tmp_path):
+    single, double = tiny_model(dropout=0.0), tiny_model(dropout=0.0).double()
+    train_tiny(tmp_path / "single", single)
+    train_tiny(tmp_path / "double", double)
+    assert double.hidden.weight.dtype == torch.float64
+    assert_close(single.hidden.weight, double.hidden.weight)
+
+
 def test_training_prints_nothing(tmp_path, capfd):
     train_tiny(tmp_path)
     assert capfd.readouterr() == ("", "")

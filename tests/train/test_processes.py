@@ -62,21 +62,24 @@ def test_a_run_killed_after_10_of_20_updates_is_resumed_to_the_same_bits(tmp_pat
 
 @pytest.mark.slow
 def test_a_run_killed_30_times_at_random_moments_is_resumed_to_the_same_bits(tmp_path):
-    steps, kills = 1500, 30
-    script = ("--steps", steps, "--slow", 0.002)
-    start(tmp_path / "whole", *script).join()
+    steps, kills, pause = 4000, 30, 0.003
+    start(tmp_path / "whole", "--steps", steps).join()
+    began = time.perf_counter()
+    start(tmp_path / "short", "--steps", 1).join()
+    start_up = time.perf_counter() - began
     chance = random.Random(0)
     reached = []
-    while len(reached) < kills:
-        life = start(tmp_path / "run", *script)
-        time.sleep(chance.uniform(0.02, 0.5))
+    for _ in range(kills):
+        life = start(tmp_path / "run", "--steps", steps, "--slow", pause)
+        # At most about 4000 updates fit into 30 lives, so that none comes to the end.
+        time.sleep(chance.uniform(0, start_up + steps * pause / kills))
         life.kill()
         life.join()
         assert life.exitcode == -9, f"a life ended by itself after {reached} updates"
         log = tmp_path / "run" / "log.jsonl"
         reached.append(len(read_log(log)) if log.exists() else 0)
     assert len(set(reached)) > kills // 2, f"hardly any life got further: {reached}"
-    last = start(tmp_path / "run", *script)
+    last = start(tmp_path / "run", "--steps", steps)
     last.join()
     assert last.exitcode == 0
     assert_same_run(tmp_path / "run", tmp_path / "whole", steps)
