@@ -26,12 +26,6 @@ CONFIG_FORMAT = 1
 # Where run folders go unless a folder is named: set it to a place outside of a work tree.
 RUNS_VARIABLE = "RELNET_RUNS"
 # The registry of tasks by the name in config.json.
-
-
-def choose_device(d):
-    return torch.device("cpu" if d == "auto" else d)
-
-
 TASKS = {"Copying": tasks.Copying}
 
 
@@ -186,7 +180,7 @@ def load(folder: str | Path, device: str = "cpu") -> tuple[RunConfig, nn.Sequenc
         raise ValueError(f"{folder} has no model.safetensors yet: its training was not finished; go on with --resume")
     model = build_model(config)
     training.load_weights(model, weights)
-    return config, model.eval().to(choose_device(device))
+    return config, model.eval().to(training.choose_device(device))
 
 
 def examine(
@@ -250,7 +244,7 @@ def compare(
 
 def seconds_per_step(config: RunConfig, device: str = "auto") -> float:
     """Estimate the seconds of one update by doing one without updating: forward and backward, after one to warm up."""
-    place = choose_device(device)
+    place = training.choose_device(device)
     model = build_model(config).to(place)
     batch = config.task.sample(config.train.batch_size, config.train.seed, 0).to(place)
     seconds = 0.0

@@ -2,6 +2,7 @@
 
 from relnet.train.checkpoint import load_weights, save_weights
 from relnet.train.config import TrainConfig, TrainResult
+from relnet.train.engine import choose_device
 from relnet.train.log import StepRecord, read_result
 from relnet.train.loop import train
 from relnet.train.meter import Meter
@@ -12,6 +13,7 @@ __all__ = [
     "StepRecord",
     "TrainConfig",
     "TrainResult",
+    "choose_device",
     "learning_rate",
     "load_weights",
     "read_result",

@@ -93,6 +93,7 @@ class TrainResult:
     wall_seconds: float
     """Over all resumptions, checkpoints included; what a kill threw away is not counted."""
     num_parameters: int
+    """As the model counts them (relnet.nn: without embeddings), else all."""
     stopped: Literal["accuracy", "limit"]
     device: str
     machine: str

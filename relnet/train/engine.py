@@ -148,6 +148,14 @@ class Engine:
         self._accelerator.log(dict(values), step=step)
 
 
+def choose_device(device: str = "auto") -> torch.device:
+    """The device that a run told `device` uses; ValueError for one that this machine does not have."""
+    _check_device(device, distributed=False)
+    if device != "auto":
+        return torch.device(device)
+    return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
+
+
 def _check_device(device: str, distributed: bool) -> None:
     kind, _, index = device.partition(":")
     if kind not in ("auto", "cpu", "cuda", "mps") or (":" in device and not (kind == "cuda" and index.isdecimal())):

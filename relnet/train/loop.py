@@ -235,7 +235,7 @@ class _Run:
                 final_accuracy=self.meter.mean,
                 seconds_per_step=statistics.median(line["seconds"] for line in read_log(self.folder / "log.jsonl")),
                 wall_seconds=time.perf_counter() - self.began,
-                num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+                num_parameters=_num_parameters(self.model),
                 stopped="limit" if self.meter.stayed is None else "accuracy",
                 device=str(self.engine.device),
                 machine=machine(self.engine.device),
@@ -253,6 +253,12 @@ def _summed_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy in nats, summed over the targets; in float32 where the logits are bfloat16."""
     logits = logits.float() if logits.dtype == torch.bfloat16 else logits
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum")
+
+
+def _num_parameters(model: nn.Module) -> int:
+    """As the model itself counts them (`num_parameters`: say, without embeddings), else all."""
+    counted = getattr(model, "num_parameters", None)
+    return counted if isinstance(counted, int) else sum(parameter.numel() for parameter in model.parameters())
 
 
 def _check_folder(folder: Path, resume: bool) -> None:
