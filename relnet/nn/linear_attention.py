@@ -29,6 +29,7 @@ class LinearAttention(Mixer):
     width: of x, divisible by heads unless head_width is given; causal: y, state = mixer(x, state, mask), else y = mixer(x, mask).
     State: heads * head_width * (head_width + 1) numbers, whatever the length. Raises ValueError for arguments that do not fit.
 
+    >>> import torch
     >>> y, state = LinearAttention(16, heads=2)(torch.randn(2, 5, 16))
     >>> y.shape, state.key_value.shape
     (torch.Size([2, 5, 16]), torch.Size([2, 2, 8, 8]))

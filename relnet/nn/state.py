@@ -29,9 +29,9 @@ class _Fill:
 class Cache:
     """An append-only sequence of vectors, (B, length, C), as a value.
 
-    `append` returns a new cache. It writes in place only with gradients off, room left, and this cache ending where the storage's last
-    written entry is (so no other cache can see the write); else it copies, keeping capacity and strides, so that the numbers do not
-    depend on which of the two happened. Copies double the capacity: appending one by one costs O(1) copies an entry.
+    `append` returns a new cache. It writes in place only in eager mode with gradients off, room left, and this cache ending where the
+    storage's last written entry is (so no other cache can see the write); else it copies, keeping capacity and strides, so that the
+    numbers do not depend on which of the two happened. Copies double the capacity: appending one by one costs O(1) copies an entry.
     """
 
     def __init__(self, storage: Tensor, length: int, fill: _Fill | None = None) -> None:
@@ -55,8 +55,8 @@ class Cache:
     def append(self, new: Tensor) -> "Cache":
         """Return the cache with `new` (B, S, C) after the live entries, in the dtype of `new`."""
         length = self.length + new.shape[1]
-        if torch.is_grad_enabled():
-            # Even where nothing here requires a gradient: somebody's backward may have kept these entries.
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            # Also where nothing here requires a gradient: somebody's backward may have kept these entries.
             return Cache(torch.cat([self.entries.to(new.dtype), new], dim=1), length)
         capacity = self._storage.shape[1]
         free = (
@@ -157,7 +157,9 @@ class State:
 
 def trackable(tensor: Tensor) -> Tensor:
     """Return the tensor, or a copy of one made in inference mode that autograd can keep for a backward pass."""
-    return tensor.clone() if tensor.is_inference() and not torch.is_inference_mode_enabled() else tensor
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+        return tensor
+    return tensor.clone() if tensor.is_inference() else tensor
 
 
 def _map(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
