@@ -51,7 +51,8 @@ class Mixer(nn.Module):
             raise ValueError(f"x has width {x.shape[-1]}; this {type(self).__name__} was built for {self.width}")
         check_mask("mask", mask, x.shape[0], x.shape[1], x.device)
         kind = x.device.type
-        if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16:
+        casting = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+        if casting and torch.get_autocast_dtype(kind) == torch.float16:
             raise ValueError(
                 f"autocast to float16, whose range exp leaves at 11; use torch.autocast({kind!r}, torch.bfloat16)"
             )

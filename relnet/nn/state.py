@@ -106,7 +106,9 @@ class State:
         return self._map(lambda tensor: tensor.to(device))
 
     def select(self, rows: Tensor) -> Self:
-        """Return the state of these batch rows, (N,) int64; a row may come several times (beam search)."""
+        """Return the state of these batch rows, (N,) int64; a row may come several times (beam search). Else ValueError."""
+        if not isinstance(rows, Tensor) or rows.dim() != 1 or rows.dtype not in (torch.int64, torch.int32):
+            raise ValueError(f"rows={rows!r}; give an int64 tensor of row numbers, such as torch.tensor([0, 0, 1])")
         return self._map(lambda tensor: tensor.index_select(0, rows))
 
     @property
@@ -122,8 +124,10 @@ class State:
         return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
     def save(self, path: str | Path) -> None:
-        """Write the state to a safetensors file, whole or not at all; an existing file is refused (ValueError)."""
+        """Write the state to a safetensors file, whole or not at all; an existing file or missing folder is refused (ValueError)."""
         path = Path(path)
+        if not path.parent.is_dir():
+            raise ValueError(f"{path.parent} is not a folder; make it first, or give another path")
         if path.exists():
             raise ValueError(f"{path} exists; give a new name, a saved state is never overwritten")
         tensors: dict[str, Tensor] = {}

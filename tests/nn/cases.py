@@ -126,6 +126,8 @@ def live(value: object) -> list[Tensor]:
     return [value.clone()] if isinstance(value, Tensor) else []
 
 
+# Explicit attention has the states of the fused one.
+STATEFUL = [name for name in MODELS if "explicit" not in name]
 # How states come to be: mode, with padding.
 STATES = [("grad", True), ("no_grad", False), ("no_grad", True), ("inference_mode", False)]
 

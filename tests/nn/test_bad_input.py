@@ -221,6 +221,13 @@ def test_a_state_of_another_model_is_refused():
             model(ids, state)
 
 
+@pytest.mark.parametrize("rows", [[0, 1], torch.tensor([True, False]), torch.tensor([[0, 1]]), torch.tensor([0.0])])
+def test_rows_that_are_no_row_numbers_are_refused(rows):
+    _, state = make_model("hybrid")(random_ids(2, 3))
+    with pytest.raises(ValueError, match="give an int64 tensor of row numbers"):
+        state.select(rows)
+
+
 def test_a_refused_call_leaves_the_state_as_it_was():
     model, ids = make_model("causalrn"), random_ids(2, 3)
     with torch.no_grad():

@@ -10,8 +10,8 @@ from relnet import nn
 from tests.assertions import assert_same_bits
 from tests.nn.cases import (
     CAUSAL,
-    MODELS,
     MODES,
+    STATEFUL,
     STATES,
     WIDTH,
     growing_state,
@@ -24,7 +24,7 @@ from tests.nn.cases import (
 
 
 @pytest.mark.parametrize(("mode", "masked"), STATES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", STATEFUL)
 def test_a_saved_state_goes_on_with_the_same_bits(name, mode, masked, tmp_path):
     model = make_model(name)
     with MODES[mode]():
@@ -69,6 +69,11 @@ def test_a_saved_state_is_not_overwritten(saved):
     with pytest.raises(ValueError, match=r"state\.safetensors exists"):
         growing_state(make_model("lstm"), "no_grad", False).save(saved)
     assert saved.read_bytes() == content
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(ValueError, match="absent is not a folder; make it first"):
+        growing_state(make_model("lstm"), "no_grad", False).save(tmp_path / "absent" / "state")
 
 
 def test_saving_leaves_the_state_file_and_nothing_else(saved):
