@@ -7,8 +7,6 @@ import torch
 import torch.nn.functional as F
 
 from relnet import ops
-from relnet.ops import relation_blocked
-from relnet.ops.pairs import Pairs
 from tests.assertions import assert_close, assert_same_bits
 from tests.ops.oracles import MASKS, make_mask
 from tests.ops.recording import recorded
@@ -387,20 +385,3 @@ def test_exp_reaches_its_bound_without_overflow():
     y = ops.relation_mean(source, torch.zeros_like(source))
     # The sum of 7,871 small squares beside a large one is good to 1e-5, and exp(88.7) magnifies that.
     assert_close(y[0, 0, 0], torch.tensor(7871.0).double().sqrt().exp(), 2e-3)
-
-
-@pytest.mark.parametrize(
-    ("T", "S", "causal", "windows"),
-    [(23, 23, True, ()), (23, 9, True, ()), (23, 23, True, (2, 0, 5)), (23, 9, True, (2, 0, 5)), (7, 19, False, ())],
-)
-def test_blocks_cover_every_visible_pair_once(T, S, causal, windows):
-    pairs = Pairs(S, T, causal, None, windows, torch.device("cpu"))
-    visits = torch.zeros(2, 3, S, T, dtype=torch.int64)
-    for rows, heads, targets, sources, _ in relation_blocked.blocks(torch.empty(2, 3, T, 5), pairs, 4):
-        visits[rows, heads, targets, sources] += 1
-    assert int(visits.max()) == 1
-    for head, window in enumerate(windows or (0,) * 3):
-        invalid = pairs.invalid(window, slice(0, S), slice(0, T))
-        valid = torch.ones(S, T, dtype=torch.bool) if invalid is None else ~invalid[0, 0]
-        assert bool(visits[:, head, valid].all())
-        assert_same_bits(pairs.counts().expand(1, 3, -1)[0, head], valid.sum(-1))
