@@ -23,6 +23,14 @@ def assert_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-5, name
 
 
 def assert_same_bits(actual: Tensor, expected: Tensor, name: str = "value") -> None:
-    """Raise AssertionError unless both tensors hold the same bits (NaN equals NaN)."""
-    same = torch.equal(actual, expected) or bool(((actual == expected) | (actual.isnan() & expected.isnan())).all())
-    assert same, f"{name}: differs in {int((actual != expected).sum())} of {actual.numel()} entries"
+    """Raise AssertionError unless shape, dtype and every bit agree: -0.0 is not 0.0, but any NaN equals any NaN."""
+    assert actual.shape == expected.shape, f"{name}: shape {tuple(actual.shape)}, expected {tuple(expected.shape)}"
+    assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, expected {expected.dtype}"
+    both_nan = (actual.isnan() & expected.isnan()).flatten()
+    differs = (_bytes(actual) != _bytes(expected)).any(1) & ~both_nan
+    assert not differs.any(), f"{name}: differs in {int(differs.sum())} of {actual.numel()} entries"
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """The bytes of each entry, (entries, bytes)."""
+    return tensor.detach().contiguous().view(-1, 1).view(torch.uint8)

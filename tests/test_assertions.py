@@ -28,3 +28,34 @@ def test_assert_same_bits_sees_one_changed_bit():
     assert_same_bits(expected.clone(), expected)
     with pytest.raises(AssertionError, match="1 of 100"):
         assert_same_bits(changed, expected)
+
+
+ONES = torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "message"),
+    [
+        (torch.tensor([1.0, -0.0]), torch.tensor([1.0, 0.0]), "1 of 2"),
+        (ONES[None], ONES, r"shape \(1, 3\), expected \(3,\)"),
+        (ONES.expand(4, 3), ONES[:1], "shape"),
+        (ONES.double(), ONES, "float64, expected torch.float32"),
+        (torch.tensor([True]), torch.tensor([1]), "bool"),
+        (torch.tensor([torch.nan, 1.0]), torch.tensor([1.0, 1.0]), "1 of 2"),
+        (ONES.bfloat16(), ONES.bfloat16() + 2**-7, "3 of 3"),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "1 of 2"),
+    ],
+)
+def test_assert_same_bits_wants_sign_shape_and_dtype(actual, expected, message):
+    with pytest.raises(AssertionError, match=message):
+        assert_same_bits(actual, expected)
+
+
+def test_assert_same_bits_takes_any_layout_and_any_nan():
+    tensor = torch.randn(3, 4)
+    assert_same_bits(tensor.T, tensor.T.contiguous())
+    assert_same_bits(torch.zeros(0, 4), torch.zeros(0, 4))
+    assert_same_bits(torch.tensor(2.0), torch.tensor(2.0))
+    negative_nan = torch.tensor([-(2**22)], dtype=torch.int32).view(torch.float32)
+    assert negative_nan.isnan()
+    assert_same_bits(negative_nan, torch.tensor([torch.nan]))
