@@ -49,18 +49,17 @@ class ModelSubject:
     """A model of the `relnet.nn` signature as a subject: `logits, state = model(ids, state=None)`.
 
     model: its `config` gives `vocab_size` and `context` (the limit). It runs in evaluation mode and without gradients;
-        the training flag of each of its modules is as before after every call.
+        the training flag of each of its modules is as before after every call. Ids are sent to its parameters' device.
     name: the name that results carry, by default the model's class.
-    device: where the ids are sent, by default the device of the model's first parameter.
     """
 
-    def __init__(self, model: nn.Module, name: str | None = None, device: torch.device | str | None = None):
+    def __init__(self, model: nn.Module, name: str | None = None):
         config: Any = model.config
         self.model = model
         self.name = name or type(model).__name__
         self.vocab_size: int = config.vocab_size
         self.limit: int | None = config.context
-        self.device = torch.device(device) if device is not None else next(model.parameters()).device
+        self.device = next(model.parameters()).device
 
     def logits(self, ids: Tensor) -> Tensor:
         """Logits (N, T, V) of the token after each of ids (N, T)."""

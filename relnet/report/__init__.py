@@ -2,6 +2,6 @@
 
 from relnet.report.figures import learning_curves
 from relnet.report.reading import Run, read_runs
-from relnet.report.tables import markdown, table
+from relnet.report.tables import duration, markdown, table
 
-__all__ = ["Run", "learning_curves", "markdown", "read_runs", "table"]
+__all__ = ["Run", "duration", "learning_curves", "markdown", "read_runs", "table"]

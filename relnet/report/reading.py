@@ -98,6 +98,7 @@ def _read_run(folder: Path) -> Run:
     config = _read_object(folder / "config.json")
     exam = {}
     for row in _read_lines(folder / "exam.jsonl"):
+        _check_format(folder / "exam.jsonl", row)
         if row.keys() >= EXAM_FIELDS:
             exam[row["task"], row["mode"], row["length"], row["seed"]] = row
     return Run(
@@ -119,9 +120,13 @@ def _read_object(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path} is damaged: a JSON object wanted")
+    _check_format(path, value)
+    return value
+
+
+def _check_format(path: Path, value: dict[str, Any]) -> None:
     if value.get("format", FORMAT) != FORMAT:
         raise ValueError(f"{path} has format {value['format']}, this release of relnet reads format {FORMAT}")
-    return value
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -88,6 +88,7 @@ def _contents(runs: Sequence[Run]) -> Contents:
     ]
     lines = []
     for run, name, run_lengths in zip(runs, names, lengths, strict=True):
+        seconds = run.result.get("wall_seconds")
         for length in run_lengths:
             forced, free = (
                 [row for row in run.exam if row["length"] == length and row["mode"] == mode]
@@ -104,7 +105,7 @@ def _contents(runs: Sequence[Run]) -> Contents:
                     _exact_and_letters(free),
                     _share(free, "stopped", "items"),
                     _seconds_per_step(run),
-                    _duration(run.result.get("wall_seconds")),
+                    MISSING if seconds is None else duration(seconds),
                 ]
             )
     return Contents(titles, lines, _notes(runs, names))
@@ -188,15 +189,18 @@ def _seconds_per_step(run: Run) -> str:
     return MISSING if seconds is None or math.isnan(seconds) else f"{seconds:.3g}"
 
 
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return MISSING
-    seconds = round(seconds)
-    if seconds < 60:
-        return f"{seconds}s"
-    if seconds < 3600:
-        return f"{seconds // 60}m{seconds % 60:02}s"
-    return f"{seconds // 3600}h{seconds % 3600 // 60:02}m"
+def duration(seconds: float) -> str:
+    """Return seconds as a person writes them.
+
+    >>> duration(4.2), duration(75), duration(7260)
+    ('4s', '1m15s', '2h01m')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}m"
 
 
 def _range(numbers: Sequence[int]) -> str:

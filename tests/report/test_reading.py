@@ -95,6 +95,12 @@ def test_damaged_and_newer_files_are_named(tmp_path, file, content, message):
         read_runs([path])
 
 
+def test_an_exam_of_a_newer_release_is_named(tmp_path):
+    path = make_run(tmp_path, "a", exam=[exam_row("free_running"), {"format": 2, "mode": "by_heart"}])
+    with pytest.raises(ValueError, match=r"exam\.jsonl has format 2, .* reads format 1"):
+        read_runs([path])
+
+
 def test_runs_of_one_name_are_told_apart_by_their_folder(tmp_path):
     make_run(tmp_path, "causalrn", folder="seed-0")
     make_run(tmp_path, "causalrn", folder="seed-1")

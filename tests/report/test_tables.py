@@ -138,7 +138,7 @@ def test_ties_are_told(tmp_path):
 def test_scorers_that_differ_are_named_with_a_warning(tmp_path):
     make_run(tmp_path, "a")
     make_run(tmp_path, "b", exam=[exam_row("free_running", scorer="jelassi2024")])
-    assert "cui2024, jelassi2024 (never compare across scorers)." in table(read_runs([tmp_path]))
+    assert "cui2024, jelassi2024 (never compare across scorers)." in table(read_runs([tmp_path]), width=200)
 
 
 def test_no_runs_are_refused():
