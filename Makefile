@@ -3,15 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests run in xdist workers: one thread each, or the workers' threads fight for the cores.
-PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n auto --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: demo test test-all check format clean
 
-$(BIN)/python:
+# pip, not python: where a venv cannot be made whole, python alone is left behind.
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "relnet needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/installed: $(BIN)/pip pyproject.toml constraints.txt CMakeLists.txt $(wildcard relnet/ops/kernels/*)
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e .
 	@touch $@
 

@@ -1,151 +1,78 @@
-"""The relation op's contract: what it takes and refuses, which backend runs, and how a kernel plugs in.
+"""The relation op's contract: what it takes and refuses, and which backend runs.
 
     y_j = 1/|V_j| * sum_{i in V_j} psi( mu(p_i + q_j) )
 
-`relation_mean` checks its arguments, prepares p and q (heads, centring, float32 arithmetic) and hands them to one backend. A kernel is a
-`Kernel`: a forward and a backward over prepared tensors. `register_kernel` makes a torch.library.custom_op of each; the backward of the
-backward is the same for all, composed of PyTorch operations, so derivatives of every order exist with every kernel.
 Source: CausalRN, section 3; docs/mathematics.md, sections 1 to 3.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from relnet.ops import relation_blocked
+from relnet.ops import relation_blocked, relation_cpu
 from relnet.ops.checks import check_relation
-from relnet.ops.norm import centre
+from relnet.ops.kernel import Kernel, Settings
+from relnet.ops.operators import register
 from relnet.ops.pairs import Pairs
-from relnet.ops.prepare import merge_heads, normalise_heads, prepare, split_heads
+from relnet.ops.prepare import arithmetic, enter, merge_heads, normalise_heads, pair_norm
 from relnet.ops.reference_mode import in_reference, refuse_transforms
 from relnet.ops.relation_linear import relation_mean_linear
 from relnet.ops.relation_reference import relation_mean_reference
 
 Activation = Literal["exp", "relu", "elu", "gelu"]
 PairNorm = Literal["exact", "rms", "approximate", "none"]
-Backend = Literal["auto", "reference", "blocked", "linear"]
-BACKENDS = ("auto", "reference", "blocked", "linear")
+Backend = Literal["auto", "reference", "blocked", "linear", "cpu"]
+BACKENDS = ("auto", "reference", "blocked", "linear", "cpu")
 
-PreparedOp = Callable[[Tensor, Tensor, Tensor | None, str, str, bool, list[int]], Tensor]
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A way to compute the op on prepared tensors: source (B, H, T, d), target (B, H, S, d), pair norm "rms" or "none"."""
-
-    name: str
-    forward: Callable[[Tensor, Tensor, Pairs, str, str], Tensor]
-    backward: Callable[[Tensor, Tensor, Tensor, Pairs, str, str], tuple[Tensor, Tensor]]
+# Best first: `auto` takes the first that this machine has and that takes the tensors.
+KERNELS = {kernel.name: kernel for kernel in (relation_cpu.KERNEL, relation_blocked.KERNEL)}
+OPERATORS = {name: register(kernel) for name, kernel in KERNELS.items()}
 
 
-def register_kernel(kernel: Kernel) -> PreparedOp:
-    """Register relnet::relation_NAME and relnet::relation_NAME_backward and return the first.
-
-    Both are opaque to torch.compile and to autograd, which sees the op, its backward (an op too) and a backward of that composed of
-    PyTorch operations.
-    """
-
-    def make_pairs(source: Tensor, target: Tensor, key_mask: Tensor | None, causal: bool, windows: list[int]) -> Pairs:
-        return Pairs(target.shape[2], source.shape[2], causal, key_mask, tuple(windows), source.device)
-
-    @torch.library.custom_op(f"relnet::relation_{kernel.name}", mutates_args=())
-    def op(
-        source: Tensor,
-        target: Tensor,
-        key_mask: Tensor | None,
-        activation: str,
-        norm: str,
-        causal: bool,
-        windows: list[int],
-    ) -> Tensor:
-        with torch.autocast(source.device.type, enabled=False):
-            return kernel.forward(
-                source, target, make_pairs(source, target, key_mask, causal, windows), activation, norm
-            )
-
-    @torch.library.custom_op(f"relnet::relation_{kernel.name}_backward", mutates_args=())
-    def op_backward(
-        grad: Tensor,
-        source: Tensor,
-        target: Tensor,
-        key_mask: Tensor | None,
-        activation: str,
-        norm: str,
-        causal: bool,
-        windows: list[int],
-    ) -> tuple[Tensor, Tensor]:
-        with torch.autocast(source.device.type, enabled=False):
-            pairs = make_pairs(source, target, key_mask, causal, windows)
-            return kernel.backward(grad, source, target, pairs, activation, norm)
-
-    @op.register_fake
-    def _(source, target, key_mask, activation, norm, causal, windows):
-        return target.new_empty(target.shape)
-
-    @op_backward.register_fake
-    def _(grad, source, target, key_mask, activation, norm, causal, windows):
-        return source.new_empty(source.shape), target.new_empty(target.shape)
-
-    def keep_op(ctx, inputs, output) -> None:
-        source, target, key_mask, *ctx.arguments = inputs
-        ctx.save_for_backward(source, target, key_mask)
-
-    def backward_of_op(ctx, grad: Tensor):
-        grads = op_backward(grad, *ctx.saved_tensors, *ctx.arguments)
-        return *grads, None, None, None, None, None
-
-    def keep_op_backward(ctx, inputs, output) -> None:
-        grad, source, target, key_mask, *ctx.arguments = inputs
-        ctx.save_for_backward(grad, source, target, key_mask)
-
-    def backward_of_op_backward(ctx, cotangent_source: Tensor | None, cotangent_target: Tensor | None):
-        grad, source, target, key_mask = ctx.saved_tensors
-        activation, norm, causal, windows = ctx.arguments
-        cotangent_source = torch.zeros_like(source) if cotangent_source is None else cotangent_source
-        cotangent_target = torch.zeros_like(target) if cotangent_target is None else cotangent_target
-        with torch.autocast(source.device.type, enabled=False):
-            grads = relation_blocked.differentiable_backward(
-                *(cotangent_source, cotangent_target, grad, source, target),
-                *(make_pairs(source, target, key_mask, causal, windows), activation, norm),
-            )
-        return *grads, None, None, None, None, None
-
-    op.register_autograd(backward_of_op, setup_context=keep_op)
-    op_backward.register_autograd(backward_of_op_backward, setup_context=keep_op_backward)
-    return op
+@torch.compiler.assume_constant_result
+def _missing(name: str) -> str | None:
+    return KERNELS[name].missing()
 
 
-# The kernels of this machine, best first; `auto` takes the first.
-KERNELS: dict[str, PreparedOp] = {
-    "blocked": register_kernel(Kernel("blocked", relation_blocked.forward, relation_blocked.backward))
-}
+def _usable(kernel: Kernel, source: Tensor) -> str | None:
+    """Return why a kernel cannot be used on such tensors here, or None."""
+    return _missing(kernel.name) or kernel.refuses(source)
 
 
 def _is_linear(activation: str, norm: str, windows: Sequence[int | None] | None) -> bool:
     return activation == "exp" and norm in ("none", "approximate") and not any(windows or ())
 
 
-def _choose(activation: str, norm: str, windows: Sequence[int | None] | None, backend: str) -> tuple[str, str]:
-    """Return the backend's name and why, from the arguments alone."""
+def _choose(
+    source: Tensor, activation: str, norm: str, windows: Sequence[int | None] | None, backend: str
+) -> tuple[str, str]:
+    """Return the backend's name and why, from arguments, dtype and device alone; ValueError for one that cannot be had."""
     linear = _is_linear(activation, norm, windows)
     if backend == "linear" and not linear:
         raise ValueError(
             f"backend 'linear' needs activation='exp', norm='none' or 'approximate' and no windows; "
             f"got activation={activation!r}, norm={norm!r}, windows={windows!r}: use backend='auto'"
         )
+    asked = "" if backend == "auto" else " (asked for)"
+    if backend in KERNELS and (reason := _usable(KERNELS[backend], source)):
+        raise ValueError(f"backend {backend!r} cannot be used: {reason}; use backend='auto'")
     if in_reference():
         return "reference", "the definition, all pairs at once (inside use_reference())"
     if backend == "reference":
         return "reference", "the definition, all pairs at once (asked for)"
     if backend == "linear" or (backend == "auto" and linear):
-        return "linear", "exp of a sum is a product: O(T) time, running maximum and sum"
-    name = next(iter(KERNELS)) if backend == "auto" else backend
-    return name, "plain PyTorch over blocks of pairs, backward recomputed" + (
-        " (asked for)" if backend != "auto" else ""
-    )
+        return "linear", f"exp of a sum is a product: O(T) time, running maximum and sum{asked}"
+    if backend != "auto":
+        return backend, KERNELS[backend].what + asked
+    refused: list[str] = []
+    for name, kernel in KERNELS.items():
+        reason = _usable(kernel, source)
+        if reason is None:
+            return name, "; ".join([kernel.what, *refused])
+        refused.append(f"{name}: {reason}")
+    raise AssertionError("blocked takes everything")
 
 
 def relation_mean(
@@ -168,7 +95,8 @@ def relation_mean(
     heads: D is split into heads of D / heads channels, each normalised by itself.
     windows: one entry a head: the last w real sources of each target, None = all of them. Causal only.
     norm: "exact" = layer norm of each pair, "rms" = without centring, "approximate" = mu(p_i) + mu(q_j), "none"; no affine part, eps = 0.
-    backend: "auto", "reference" (the definition), "blocked" (plain PyTorch), "linear" (where the sum factorises); see `explain`.
+    backend: "auto", "reference" (the definition), "blocked" (plain PyTorch), "cpu" (fused kernels), "linear" (where the sum factorises);
+        one that is named and cannot be used raises ValueError; see `explain`.
 
     Raises ValueError naming value and remedy for shapes, dtypes (float16), masks, heads, windows and choices that do not fit, and
     NotImplementedError under forward-mode differentiation. NaN in a valid pair gives NaN. Source: CausalRN, section 3.
@@ -179,26 +107,23 @@ def relation_mean(
     """
     check_relation(source, target, activation, norm, causal, key_mask, heads, windows, backend, BACKENDS)
     refuse_transforms("relation_mean")
-    name, _ = _choose(activation, norm, windows, backend)
+    name, _ = _choose(source, activation, norm, windows, backend)
+    dtype = source.dtype
     with torch.autocast(source.device.type, enabled=False):
-        p, q = prepare(source, target, key_mask)
         if norm == "approximate":
-            p, q = normalise_heads(p, heads), normalise_heads(q, heads)
-        if name == "linear":
-            pairs = Pairs(q.shape[1], p.shape[1], causal, key_mask, (), p.device)
-            return relation_mean_linear(p, q, pairs).to(source.dtype)
-        p, q = split_heads(p, heads), split_heads(q, heads)
-        if norm == "exact":
-            # The mean of a pair is the sum of the means: centred once a row, a pair needs only its scale.
-            p, q = centre(p), centre(q)
-        pair_norm = "rms" if norm in ("exact", "rms") else "none"
+            source, target = (normalise_heads(x, heads) for x in arithmetic(source, target, key_mask))
+            norm = "none"
         limits = [window or 0 for window in windows] if windows is not None and any(windows) else []
+        settings = Settings(activation, norm, causal, heads, limits)
+        if name == "linear":
+            pairs = Pairs(target.shape[1], source.shape[1], causal, key_mask, (), source.device)
+            return relation_mean_linear(*arithmetic(source, target, key_mask), pairs).to(dtype)
         if name == "reference":
-            pairs = Pairs(q.shape[2], p.shape[2], causal, key_mask, tuple(limits), p.device)
-            y = relation_mean_reference(p, q, pairs, activation, pair_norm)
-        else:
-            y = KERNELS[name](p, q, key_mask, activation, pair_norm, causal, limits)
-        return merge_heads(y).to(source.dtype)
+            p, q = enter(source, target, key_mask, norm, heads)
+            pairs = settings.pairs(source, target, key_mask)
+            return merge_heads(relation_mean_reference(p, q, pairs, activation, pair_norm(norm))).to(dtype)
+        keep = torch.is_grad_enabled() and (source.requires_grad or target.requires_grad)
+        return OPERATORS[name](source, target, key_mask, *settings, keep)[0].to(dtype)
 
 
 def explain(
@@ -221,10 +146,12 @@ def explain(
     if (source is None) != (target is None):
         raise ValueError("explain() got one of source and target; give both, or neither for the list of backends")
     if source is None or target is None:
-        names = ", ".join(["reference", *KERNELS, "linear"])
-        machine = (
-            f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
-        )
-        return f"backends: {names}; auto takes linear where the sum factorises, else {next(iter(KERNELS))}\n{machine}"
+        lines = ["reference: the definition, all pairs at once"]
+        lines += [
+            f"{name}: {missing if (missing := _missing(name)) else kernel.what}" for name, kernel in KERNELS.items()
+        ]
+        lines += ["linear: exp of a sum is a product: O(T) time, where the sum factorises"]
+        lines += [f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads"]
+        return "\n".join(lines)
     check_relation(source, target, activation, norm, causal, key_mask, heads, windows, backend, BACKENDS)
-    return ": ".join(_choose(activation, norm, windows, backend))
+    return ": ".join(_choose(source, activation, norm, windows, backend))

@@ -18,7 +18,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from relnet.ops.kernel import Kernel, Settings
 from relnet.ops.pairs import Pairs
+from relnet.ops.prepare import enter, leave, merge_heads, pair_norm, split_heads
 from relnet.ops.recompute import recomputed, vector_jacobian_product
 from relnet.ops.relation_reference import ACTIVATIONS, pair_sum
 
@@ -94,7 +96,7 @@ def _derivative(z: Tensor, activation: str) -> Tensor:
     return torch.special.erf(z / math.sqrt(2)).add_(1).mul_(0.5).addcmul_(z, density)
 
 
-def forward(source: Tensor, target: Tensor, pairs: Pairs, activation: str, norm: str) -> Tensor:
+def mean_over_pairs(source: Tensor, target: Tensor, pairs: Pairs, activation: str, norm: str) -> Tensor:
     """Return the mean over valid sources; source (B, H, T, d), target (B, H, S, d) -> (B, H, S, d)."""
     total = torch.zeros(target.shape, dtype=target.dtype, device=target.device)
     for rows, heads, targets, sources, window in blocks(source, pairs, BLOCK_TARGETS):
@@ -106,10 +108,10 @@ def forward(source: Tensor, target: Tensor, pairs: Pairs, activation: str, norm:
     return total.div_(pairs.counts().clamp(min=1)[..., None])
 
 
-def backward(
+def gradients_over_pairs(
     grad: Tensor, source: Tensor, target: Tensor, pairs: Pairs, activation: str, norm: str
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of <grad, forward(source, target)> for source and target."""
+    """Return the gradients of <grad, mean_over_pairs(source, target)> for source and target."""
     grad_source = torch.zeros(source.shape, dtype=source.dtype, device=source.device)
     grad_target = torch.zeros(target.shape, dtype=target.dtype, device=target.device)
     grad = grad / pairs.counts().clamp(min=1)[..., None]
@@ -137,7 +139,7 @@ def differentiable_backward(
     activation: str,
     norm: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of <cotangents, backward(grad, source, target)> for grad, source and target.
+    """Return the gradients of <cotangents, gradients_over_pairs(grad, source, target)> for grad, source and target.
 
     Composed of differentiable PyTorch operations, so that every higher derivative exists; any backend's second derivative.
     """
@@ -163,3 +165,30 @@ def differentiable_backward(
         totals[1][block_source] += grad_p
         totals[2][block_target] += grad_q
     return totals[0] / counts, totals[1], totals[2]
+
+
+def _forward(
+    source: Tensor, target: Tensor, key_mask: Tensor | None, settings: Settings, keep: bool
+) -> tuple[Tensor, Tensor]:
+    p, q = enter(source, target, key_mask, settings.norm, settings.heads)
+    y = mean_over_pairs(p, q, settings.pairs(source, target, key_mask), settings.activation, pair_norm(settings.norm))
+    return merge_heads(y).to(source.dtype).contiguous(), source.new_empty(0, dtype=torch.float32)
+
+
+def _backward(
+    grad: Tensor, source: Tensor, target: Tensor, key_mask: Tensor | None, kept: Tensor, settings: Settings
+) -> tuple[Tensor, Tensor]:
+    p, q = enter(source, target, key_mask, settings.norm, settings.heads)
+    pairs, norm = settings.pairs(source, target, key_mask), pair_norm(settings.norm)
+    grads = gradients_over_pairs(split_heads(grad.to(p.dtype), settings.heads), p, q, pairs, settings.activation, norm)
+    grad_source, grad_target = (leave(part, settings.norm, source.dtype).contiguous() for part in grads)
+    return grad_source, grad_target
+
+
+KERNEL = Kernel(
+    name="blocked",
+    what="plain PyTorch over blocks of pairs, backward recomputed",
+    forward=_forward,
+    backward=_backward,
+    kept_shape=lambda source, target, settings, keep: (0,),
+)

@@ -29,7 +29,7 @@ def rectangles(length: int) -> list[slice]:
 @pytest.mark.parametrize("mask", ["none", "left", "inner", "empty row"])
 @pytest.mark.parametrize(
     ("S", "T", "causal", "window"),
-    [(6, 6, True, 0), (4, 6, True, 2), (6, 6, True, 1), (5, 6, True, 3), (7, 5, False, 0)],
+    [(5, 5, True, 0), (4, 5, True, 2), (5, 5, True, 1), (6, 4, False, 0)],
 )
 def test_every_rectangle_of_pairs_is_the_definitions(mask, S, T, causal, window):
     pairs = Pairs(S, T, causal, make_mask(mask, 2, T), (window,), CPU)
@@ -48,7 +48,7 @@ def test_every_rectangle_of_pairs_is_the_definitions(mask, S, T, causal, window)
     [(23, 23, True, ()), (23, 9, True, ()), (23, 23, True, (2, 0, 5)), (23, 9, True, (2, 0, 5)), (7, 19, False, ())],
 )
 @pytest.mark.parametrize("mask", ["none", "left", "right", "inner"])
-@pytest.mark.parametrize("block_targets", [1, 4, 100])
+@pytest.mark.parametrize("block_targets", [1, 4])
 def test_blocks_cover_every_visible_pair_once(T, S, causal, windows, mask, block_targets):
     pairs = Pairs(S, T, causal, make_mask(mask, 2, T), windows, CPU)
     visits = torch.zeros(2, 3, S, T, dtype=torch.int64)

@@ -1,0 +1,84 @@
+// The library's C interface: picks the instruction set at run time. Linked against neither PyTorch nor Python.
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "parallel.h"
+#include "relation.h"
+
+namespace relnet {
+
+TeamRunner team_runner = nullptr;
+std::atomic<bool> forked{false};
+
+#if defined(__x86_64__)
+namespace avx512 {
+extern const Kernels kernels;
+}
+namespace avx2 {
+extern const Kernels kernels;
+}
+#endif
+namespace baseline {
+extern const Kernels kernels;
+}
+
+namespace {
+
+struct Named {
+    const char* name;
+    const Kernels* kernels;
+    bool supported;
+};
+
+const Named* known() {
+#if defined(__x86_64__)
+    static const Named all[] = {
+        {"avx512", &avx512::kernels,
+         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512vl")},
+        {"avx2", &avx2::kernels, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+        {"baseline", &baseline::kernels, true},
+        {nullptr, nullptr, false}};
+#else
+    static const Named all[] = {{"baseline", &baseline::kernels, true}, {nullptr, nullptr, false}};
+#endif
+    return all;
+}
+
+const Named* find(const char* name) {
+    for (const Named* isa = known(); isa->name; isa++)
+        if (isa->supported && (!name || !std::strcmp(name, isa->name))) return isa;
+    return nullptr;
+}
+
+const Named* chosen = find(nullptr);
+const int watch_forks = pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
+
+}  // namespace
+}  // namespace relnet
+
+extern "C" {
+
+// The instruction set in use.
+const char* relnet_isa() { return relnet::chosen->name; }
+
+// Use another one; 1 where this machine does not have it.
+int relnet_choose_isa(const char* name) {
+    const auto* isa = relnet::find(name);
+    if (!isa) return 1;
+    relnet::chosen = isa;
+    return 0;
+}
+
+// GOMP_parallel of the OpenMP library that is loaded already.
+void relnet_use_team(void* runner) { relnet::team_runner = reinterpret_cast<relnet::TeamRunner>(runner); }
+
+int relnet_relation_forward(const RelnetRelation* a, void* y) { return relnet::chosen->kernels->forward(*a, y); }
+
+int relnet_relation_backward(const RelnetRelation* a, const void* grad, void* grad_source, void* grad_target) {
+    return relnet::chosen->kernels->backward(*a, grad, grad_source, grad_target);
+}
+}

@@ -1,0 +1,18 @@
+"""The backends of this machine that compute every pair, for tests that hold for each of them."""
+
+import os
+import shutil
+
+import pytest
+
+from relnet.ops import relation_cpu
+
+CPU_MISSING = relation_cpu.KERNEL.missing()
+PAIRWISE = ["reference", "blocked"] if CPU_MISSING else ["reference", "blocked", "cpu"]
+
+needs_cpu = pytest.mark.skipif(CPU_MISSING is not None, reason=f"fused CPU kernels: {CPU_MISSING}")
+
+
+def test_the_kernels_are_there_where_there_is_a_compiler():
+    if any(shutil.which(name) for name in (os.environ.get("CXX", "c++"), "g++", "clang++")):
+        assert CPU_MISSING is None
