@@ -1,22 +1,23 @@
 """Training: one loop, its log, checkpoints that survive a kill, exact resumption. Knows tasks, but no model."""
 
-from relnet.train.checkpoint import load_weights, save_weights
-from relnet.train.config import TrainConfig, TrainResult
-from relnet.train.engine import choose_device
-from relnet.train.log import StepRecord, read_result
+from relnet.train.checkpoint import load_weights
+from relnet.train.config import SAVING, TrainConfig, TrainResult
+from relnet.train.engine import choose_device, is_main_process, num_processes
+from relnet.train.folder import write_atomically
+from relnet.train.gradients import seconds_per_step
+from relnet.train.log import StepRecord
 from relnet.train.loop import train
-from relnet.train.meter import Meter
-from relnet.train.optim import learning_rate
 
 __all__ = [
-    "Meter",
+    "SAVING",
     "StepRecord",
     "TrainConfig",
     "TrainResult",
     "choose_device",
-    "learning_rate",
+    "is_main_process",
     "load_weights",
-    "read_result",
-    "save_weights",
+    "num_processes",
+    "seconds_per_step",
     "train",
+    "write_atomically",
 ]

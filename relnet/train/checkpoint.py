@@ -9,7 +9,6 @@ whatever code it holds.
 import hashlib
 import json
 import logging
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,12 +20,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from relnet.train.config import check_settings
+from relnet.train.folder import write_atomically
+from relnet.train.log import read_log
+
 FORMAT = "relnet-checkpoint"
 VERSION = "1"
 WEIGHTS_VERSION = "1"
 PICKLE_SUFFIXES = (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt")
 _CHECKPOINT = re.compile(r"step-(\d{8,})\.safetensors")
-_LEFTOVER = re.compile(r"\.step-\d{8,}\.safetensors\.tmp")
 
 logger = logging.getLogger(__name__)
 
@@ -44,33 +46,6 @@ class Checkpoint:
         return {name[start:]: tensor for name, tensor in self.tensors.items() if name.startswith(prefix + ".")}
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write `content` so that at any moment, whatever happens, `path` is what it was before or all of `content`.
-
-    OSError (no space left, no permission) names the file; nothing half-written stays behind.
-    """
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise OSError(
-                error.errno,
-                f"{error.strerror} while writing {path}; what was saved before is whole: make room, then resume",
-            ) from error
-        raise
-
-
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     """Write `checkpoint` into `folder`, then remove our own older ones beyond the newest `keep`, and return its path.
 
@@ -82,9 +57,6 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     facts = json.dumps(checkpoint.facts, sort_keys=True)
     metadata = {"format": FORMAT, "version": VERSION, "facts": facts, "digest": _digest(tensors, facts)}
     folder.mkdir(parents=True, exist_ok=True)
-    for name in os.listdir(folder):
-        if _LEFTOVER.fullmatch(name):
-            (folder / name).unlink(missing_ok=True)
     write_atomically(path, save(tensors, metadata))
     # Only those up to this step are counted: a later one that could not be read must not push good ones out.
     for old in [other for number, other in _checkpoints(folder) if number <= step][:-keep]:
@@ -134,25 +106,34 @@ def load_newest(folder: Path, model: nn.Module) -> Checkpoint | None:
     return None
 
 
-def check_same_run(
-    facts: Mapping[str, Any], folder: Path, config: Mapping[str, Any], surroundings: Mapping[str, Any]
-) -> None:
-    """ValueError where a checkpoint's `facts` are of another config; a log message where the surroundings changed."""
-    for name, now in config.items():
-        # How often a run is saved changes nothing in it.
-        if name not in ("checkpoint_every", "keep") and facts["config"].get(name) != now:
+def to_resume(
+    folder: Path, model: nn.Module, settings: Mapping[str, Any], surroundings: Mapping[str, Any]
+) -> Checkpoint | None:
+    """Checkpoint from which the run in `folder` goes on, None where it has done nothing yet.
+
+    ValueError where there is none for the updates in the log, none that can be used, or one of other `settings`. What
+    is now another of the `surroundings` is told in a log message.
+    """
+    checkpoint = load_newest(folder / "checkpoints", model)
+    if checkpoint is None:
+        # A run's first checkpoint is saved before its first line.
+        if num_lines := len(read_log(folder / "log.jsonl")):
             raise ValueError(
-                f"{name}={now!r}, but the run in {folder} has {facts['config'].get(name)!r}: "
-                "resume with the settings it has, or use another folder"
+                f"{folder} has {num_lines} updates in its log, but no checkpoint to go on from: put checkpoints/ back, "
+                "or use another folder"
             )
+        return None
+    check_settings(folder, checkpoint.facts["settings"], settings)
     for name, now in surroundings.items():
-        if facts["surroundings"][name] != now:
+        before = checkpoint.facts["surroundings"][name]
+        if before != now:
             logger.warning(
                 "%s was %s and is now %s: the weights may differ in their last bits from an uninterrupted run's",
                 name,
-                facts["surroundings"][name],
+                before,
                 now,
             )
+    return checkpoint
 
 
 def save_weights(model: nn.Module, path: str | Path) -> None:

@@ -1,11 +1,16 @@
 """What a training run is told (TrainConfig) and what it answers (TrainResult)."""
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 Schedule = Literal["constant", "linear", "cosine"]
 Precision = Literal["float32", "bfloat16"]
+# How often a run is saved changes nothing in it: these settings may be others at a resumption.
+SAVING = ("checkpoint_every", "keep")
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,10 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "accumulate", "checkpoint_every", "keep"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("warmup_steps", "seed", "stay"):
+        for name in ("warmup_steps", "stay"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
+        # Each process seeds torch, which takes 64 bits, with its own number added.
+        self._require("seed", 0 <= self.seed < 2**63, "at least 0 and below 2^63")
         for name in ("lr", "clip"):
             self._require(name, 0 < getattr(self, name) < math.inf, "a number above 0")
         for name in ("weight_decay", "final_lr"):
@@ -72,6 +79,28 @@ class TrainConfig:
     def _require(self, name: str, holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(f"{name}={getattr(self, name)!r}: must be {what}")
+
+
+def settings(task: object, config: TrainConfig) -> dict[str, Any]:
+    """Return all that decides a run, but for the model: the task in words and the config's fields.
+
+    >>> from relnet.tasks import Copying
+    >>> settings(Copying(length=4), TrainConfig(seed=3))["task"]
+    "Copying(length=4, layout='cui2024', min_length=None, max_context=None)"
+    """
+    # A plain object says nothing but its address, which the next process does not have.
+    plain = type(task).__repr__ is object.__repr__
+    return {"task": type(task).__qualname__ if plain else repr(task), **dataclasses.asdict(config)}
+
+
+def check_settings(folder: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise ValueError where the run in `folder` has other settings than those `wanted` now."""
+    for name, now in wanted.items():
+        if name not in SAVING and found.get(name) != now:
+            raise ValueError(
+                f"{name}={now!r}, but the run in {folder} has {found.get(name)!r}: "
+                "resume with the settings it has, or use another folder"
+            )
 
 
 @dataclass(frozen=True)
@@ -98,5 +127,7 @@ class TrainResult:
     device: str
     machine: str
     versions: dict[str, str]
+    settings: dict[str, Any]
+    """The task in words and every setting of the run."""
     commit: str | None
     """Of the source tree, with -dirty where it differs from it; None where relnet does not run from a git checkout."""

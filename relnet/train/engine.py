@@ -34,11 +34,10 @@ class Engine:
     def __init__(
         self,
         device: str = "auto",
-        precision: Precision = "float32",
         trackers: Sequence[str | GeneralTracker] = (),
         folder: Path | None = None,
     ):
-        distributed = int(os.environ.get("WORLD_SIZE", "1")) > 1
+        distributed = num_processes() > 1
         _check_device(device, distributed)
         _check_trackers(trackers)
         if not distributed:
@@ -56,7 +55,6 @@ class Engine:
         self.process: int = self._accelerator.process_index
         self.num_processes: int = self._accelerator.num_processes
         self.is_main = self.process == 0
-        self._autocast = precision == "bfloat16"
 
     def share(self, batch_size: int, accumulate: int) -> int:
         """Strings of a batch that each process trains on; ValueError if they cannot be shared out evenly."""
@@ -72,10 +70,6 @@ class Engine:
         """Move `model` to the device and return what to call in its place; its gradients are means over processes."""
         model.to(self.device)
         return model if self.num_processes == 1 else self._accelerator.prepare_model(model)
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Context of the forward pass: bfloat16 autocast where the precision says so."""
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._autocast)
 
     def accumulating(self, prepared: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """Context of a micro-batch: the processes exchange gradients in the last one of an update only."""
@@ -96,32 +90,41 @@ class Engine:
         """Return once every process has come here."""
         self._accelerator.wait_for_everyone()
 
-    def seed(self, seed: int) -> None:
-        """Seed torch's generators, each process its own."""
+    @contextmanager
+    def seeded(self, seed: int) -> Generator[None]:
+        """Seed torch's generators, each process its own; at the end they are as they were before."""
+        before = self._generators()
         torch.manual_seed(seed + self.process)
+        try:
+            yield
+        finally:
+            self._set_generators(before)
 
     def rng_states(self) -> dict[str, Tensor]:
         """States of torch's generators by device type, one row a process; all processes must call it together."""
+        return {kind: self.gather(state) for kind, state in self._generators().items()}
+
+    def restore_rng(self, states: Mapping[str, Tensor]) -> None:
+        """Go on from `rng_states`; left as they are where the run has other devices or another number of processes."""
+        ours = [kind for kind, rows in states.items() if len(rows) == self.num_processes]
+        # A clone: torch 2.13 crashes on a state that is a view with an offset.
+        self._set_generators({kind: states[kind][self.process].clone() for kind in ours})
+
+    def _generators(self) -> dict[str, Tensor]:
         states = {"cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             states["cuda"] = torch.cuda.get_rng_state(self.device)
         if self.device.type == "mps":
             states["mps"] = torch.mps.get_rng_state()
-        return {kind: self.gather(state) for kind, state in states.items()}
+        return states
 
-    def restore_rng(self, states: Mapping[str, Tensor]) -> None:
-        """Go on from `rng_states`; left as they are where the run has other devices or another number of processes."""
-        for kind, rows in states.items():
-            if len(rows) != self.num_processes or kind not in ("cpu", self.device.type):
-                continue
-            # torch 2.13 crashes on a state that is a view with an offset.
-            state = rows[self.process].clone()
-            if kind == "cpu":
-                torch.set_rng_state(state)
-            elif kind == "cuda":
-                torch.cuda.set_rng_state(state, self.device)
-            else:
-                torch.mps.set_rng_state(state)
+    def _set_generators(self, states: Mapping[str, Tensor]) -> None:
+        if "cpu" in states:
+            torch.set_rng_state(states["cpu"])
+        if "cuda" in states and self.device.type == "cuda":
+            torch.cuda.set_rng_state(states["cuda"], self.device)
+        if "mps" in states and self.device.type == "mps":
+            torch.mps.set_rng_state(states["mps"])
 
     def surroundings(self) -> dict[str, Any]:
         """What, besides the run's own content, the bits of its result depend on."""
@@ -146,6 +149,21 @@ class Engine:
     def track(self, values: Mapping[str, float], step: int) -> None:
         """Give `values` of one update to the trackers."""
         self._accelerator.log(dict(values), step=step)
+
+
+def num_processes() -> int:
+    """Return how many processes train together: those that `accelerate launch` started, else 1."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_main_process() -> bool:
+    """Return whether this is the first of them, the one that writes, examines and prints."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
+    """Return the context of a forward pass: bfloat16 autocast where the precision says so."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
 
 def choose_device(device: str = "auto") -> torch.device:

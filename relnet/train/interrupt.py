@@ -24,5 +24,5 @@ class CtrlC:
 
     def _press(self, *_: object) -> None:
         if self.pressed:
-            raise KeyboardInterrupt("stopped at once; the last checkpoint is good")
+            raise KeyboardInterrupt("stopped at once; resume goes on after the last checkpoint")
         self.pressed = True

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from relnet import __version__
-from relnet.train.checkpoint import write_atomically
 from relnet.train.config import TrainResult
+from relnet.train.folder import not_written, write_atomically
 
 RESULT_FORMAT = 1
 
@@ -66,9 +66,7 @@ class StepLog:
         try:
             complete = self._file.write(line) == len(line)
         except OSError as error:
-            raise OSError(
-                error.errno, f"{error.strerror} while writing {self._path}; make room, then resume"
-            ) from error
+            raise not_written(self._path, error) from error
         if not complete:
             raise OSError(f"no room for a whole line in {self._path}; make room, then resume")
 

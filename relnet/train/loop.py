@@ -12,28 +12,28 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from relnet.tasks import IGNORE, Task
 from relnet.train.checkpoint import (
     Checkpoint,
-    check_same_run,
     checkpoint_tensors,
     copy_weights,
-    load_newest,
     load_weights,
     save_checkpoint,
     save_weights,
+    to_resume,
 )
-from relnet.train.config import TrainConfig, TrainResult
+from relnet.train.config import TrainConfig, TrainResult, check_settings, settings
 from relnet.train.engine import Engine
+from relnet.train.folder import check_folder, locked
+from relnet.train.gradients import add_gradients
 from relnet.train.interrupt import CtrlC
 from relnet.train.log import (
     RESULT_FORMAT,
@@ -57,6 +57,7 @@ def train(
     folder: str | Path,
     *,
     device: str = "auto",
+    on_start: Callable[[], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
     trackers: Sequence[Any] = (),
     resume: bool = False,
@@ -64,17 +65,20 @@ def train(
     """Train `model` in place on `task` and keep in `folder` the log, checkpoints, final weights and result.
 
     model: called as `logits, state = model(ids)`, ids (B, S) int64, logits (B, S, vocabulary); the caller has
-        initialised it, and before a resumption initialises it the same way.
+        initialised it. It is left in training mode, torch's generators as they were.
     folder: new, or with `resume=True` one that a run like this left: it goes on after the newest good checkpoint, from
-        the start where there is none, and returns the result at once where it is finished.
+        the start where nothing was done, and returns the result at once where it is finished.
     device: "auto", "cpu", "cuda", "mps" or one GPU such as "cuda:1".
+    on_start: called on the main process once nothing more is refused, before anything is computed or written; not
+        where the run is finished.
     on_step: called with a `StepRecord` after each update, on the main process.
     trackers: accelerate's, by name or as objects.
 
-    ValueError: a folder that already holds a run, another config than the checkpoint's, no usable checkpoint among
-    those there, a batch that cannot be shared out, an unknown device or tracker. FloatingPointError: a loss or gradient
-    that is not finite. OSError: no room on the disk. KeyboardInterrupt: at the first Ctrl-C after finishing the update
-    and saving a checkpoint, at the second at once. The last checkpoint survives all of them.
+    ValueError: a folder that already holds a run or that a run trains in, another task or other settings than the
+    run's, no usable checkpoint for the updates in the log, a batch that cannot be shared out, an unknown device or
+    tracker. FloatingPointError: a loss or gradient that is not finite. OSError: no room on the disk. KeyboardInterrupt:
+    at the first Ctrl-C after finishing the update and saving a checkpoint, at the second at once. The last checkpoint
+    survives all of them.
 
     >>> import tempfile, torch
     >>> from relnet.tasks import Copying
@@ -87,50 +91,65 @@ def train(
     (2, 'limit')
     """
     folder = Path(folder)
-    engine = Engine(device, config.precision, trackers, folder)
+    engine = Engine(device, trackers, folder)
     engine.share(config.batch_size, config.accumulate)
-    _check_folder(folder, resume)
+    check_folder(folder, resume)
     engine.wait()  # No process may take what another one has just begun to write for an earlier run.
+    told = settings(task, config)
     if resume and (result := read_result(folder)):
-        if result.stopped == "limit" and result.steps != config.steps:
-            raise ValueError(f"{folder} finished after {result.steps} steps, not {config.steps}: use another folder")
+        check_settings(folder, result.settings, told)
         load_weights(model.to(engine.device), folder / "model.safetensors")
         return result
-    run = _Run(model, config, folder, engine)
-    if resume:
-        run.restore()
-    with CtrlC() as ctrl_c, engine.tracking(dataclasses.asdict(config)), run.open_log() as log:
-        while not run.done:
-            record, pressed_anywhere = run.update(task, ctrl_c.pressed)
-            if log:
-                log.write(record)
-                engine.track(dataclasses.asdict(record), record.step)
-                if on_step:
-                    on_step(record)
-            stop = pressed_anywhere or (ctrl_c.pressed and engine.num_processes == 1)
-            if run.step % config.checkpoint_every == 0 or run.done or stop:
-                if log:
-                    log.sync()
-                run.save()
-            if stop and not run.done:
-                raise KeyboardInterrupt(f"stopped after update {run.step}; resume the run in {folder} to go on")
-        result = run.finish()
-        if ctrl_c.pressed:
-            raise KeyboardInterrupt(f"the run in {folder} was finished all the same")
-    return result
+    with locked(folder) if engine.is_main else nullcontext():
+        checkpoint = to_resume(folder, model, told, engine.surroundings()) if resume else None
+        with engine.tracking(told):
+            if on_start and engine.is_main:
+                on_start()
+            with engine.seeded(config.seed):
+                return _Training(model, config, told, folder, engine).run(task, checkpoint, on_step)
 
 
-class _Run:
+class _Training:
     """Where a run stands, and how it goes one update further, is saved and is restored."""
 
-    def __init__(self, model: nn.Module, config: TrainConfig, folder: Path, engine: Engine):
-        self.model, self.config, self.folder, self.engine = model.train(), config, folder, engine
+    def __init__(self, model: nn.Module, config: TrainConfig, told: Mapping[str, Any], folder: Path, engine: Engine):
+        self.model, self.config, self.told, self.folder, self.engine = model.train(), config, told, folder, engine
         self.began = time.perf_counter()
         self.prepared = engine.prepare(model)
         self.optimiser = make_optimiser(model, config)
         self.meter = Meter(config.stop_accuracy, config.stay)
         self.step = 0
-        engine.seed(config.seed)
+
+    def run(
+        self, task: Task, checkpoint: Checkpoint | None, on_step: Callable[[StepRecord], None] | None
+    ) -> TrainResult:
+        """Train to the end, from `checkpoint` or from the start."""
+        with CtrlC() as ctrl_c:
+            if checkpoint:
+                self.restore(checkpoint)
+            else:
+                self.save()
+            with self.open_log() as log:
+                while not self.done:
+                    record, pressed_anywhere = self.update(task, ctrl_c.pressed)
+                    if log:
+                        log.write(record)
+                        self.engine.track(dataclasses.asdict(record), record.step)
+                        if on_step:
+                            on_step(record)
+                    stop = pressed_anywhere or (ctrl_c.pressed and self.engine.num_processes == 1)
+                    if self.step % self.config.checkpoint_every == 0 or self.done or stop:
+                        if log:
+                            log.sync()
+                        self.save()
+                    if stop and not self.done:
+                        raise KeyboardInterrupt(
+                            f"stopped after update {self.step}; resume the run in {self.folder} to go on"
+                        )
+            result = self.finish()
+            if ctrl_c.pressed:
+                raise KeyboardInterrupt(f"the run in {self.folder} was finished all the same")
+        return result
 
     @property
     def done(self) -> bool:
@@ -140,7 +159,6 @@ class _Run:
         """The log on the main process, None on the others."""
         if not self.engine.is_main:
             return nullcontext()
-        self.folder.mkdir(parents=True, exist_ok=True)
         return StepLog(self.folder / "log.jsonl", self.step)
 
     def update(self, task: Task, pressed: bool) -> tuple[StepRecord, bool]:
@@ -157,15 +175,14 @@ class _Run:
         self.optimiser.zero_grad()
         for piece, (inputs, targets) in enumerate(pieces, start=1):
             with engine.accumulating(self.prepared, last=piece == config.accumulate):
-                with engine.autocast():
-                    logits = self.prepared(inputs)[0]
-                part = _summed_loss(logits, targets) / num_targets
                 # The processes' gradients are averaged, and it is their sum that belongs to the mean over all targets.
-                (part * engine.num_processes).backward()
-            loss += part.detach()
-            predictions.append(logits.argmax(-1))
+                part, predicted = add_gradients(
+                    self.prepared, inputs, targets, config.precision, num_targets, scale=engine.num_processes
+                )
+            loss += part
+            predictions.append(predicted)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
-        # One transfer an update: each makes the CPU wait for the device. Token ids are exact in float32.
+        # All in one transfer, since each makes the CPU wait for the device. Token ids are exact in float32.
         measured = torch.cat([torch.stack([loss, norm]), torch.cat(predictions).flatten()]).float().cpu()
         share_of_loss, grad_norm = measured[:2].tolist()
         if not (math.isfinite(share_of_loss) and math.isfinite(grad_norm)):
@@ -204,24 +221,19 @@ class _Run:
             "step": self.step,
             "wall_seconds": time.perf_counter() - self.began,
             "meter": self.meter.content(),
-            "config": dataclasses.asdict(self.config),
+            "settings": self.told,
             "surroundings": self.engine.surroundings(),
         }
         save_checkpoint(self.folder / "checkpoints", Checkpoint(tensors, facts), self.config.keep)
 
-    def restore(self) -> None:
-        """Go on from the newest good checkpoint; from the start where there is none."""
-        checkpoint = load_newest(self.folder / "checkpoints", self.model)
-        if checkpoint is None:
-            return
-        facts = checkpoint.facts
-        check_same_run(facts, self.folder, dataclasses.asdict(self.config), self.engine.surroundings())
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Stand where `checkpoint` was saved."""
         copy_weights(self.model, checkpoint.part("model"))
         restore_optimiser(self.optimiser, self.model, checkpoint.part("optimiser"))
         self.engine.restore_rng(checkpoint.part("rng"))
-        self.meter.restore(facts["meter"])
-        self.step = facts["step"]
-        self.began -= facts["wall_seconds"]
+        self.meter.restore(checkpoint.facts["meter"])
+        self.step = checkpoint.facts["step"]
+        self.began -= checkpoint.facts["wall_seconds"]
 
     def finish(self) -> TrainResult:
         """Write the final weights, then the result, which is what marks the run as finished."""
@@ -240,6 +252,7 @@ class _Run:
                 device=str(self.engine.device),
                 machine=machine(self.engine.device),
                 versions=versions(),
+                settings=dict(self.told),
                 commit=commit(),
             )
             write_result(self.folder, result)
@@ -249,23 +262,7 @@ class _Run:
         return result
 
 
-def _summed_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy in nats, summed over the targets; in float32 where the logits are bfloat16."""
-    logits = logits.float() if logits.dtype == torch.bfloat16 else logits
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum")
-
-
 def _num_parameters(model: nn.Module) -> int:
     """As the model itself counts them (`num_parameters`: say, without embeddings), else all."""
     counted = getattr(model, "num_parameters", None)
     return counted if isinstance(counted, int) else sum(parameter.numel() for parameter in model.parameters())
-
-
-def _check_folder(folder: Path, resume: bool) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file: give a folder for the run")
-    held = [
-        name for name in ("log.jsonl", "checkpoints", "model.safetensors", "result.json") if (folder / name).exists()
-    ]
-    if held and not resume:
-        raise ValueError(f"{folder} already holds a run ({', '.join(held)}): resume it, or use another folder")

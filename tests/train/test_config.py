@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from relnet.train import TrainConfig
+from tests.train.fakes import train_tiny
 
 
 @pytest.mark.parametrize(
@@ -15,6 +16,8 @@ from relnet.train import TrainConfig
         ("keep", 0),
         ("warmup_steps", -1),
         ("seed", -1),
+        ("seed", 2**63),
+        ("seed", 2**64),
         ("stay", -1),
         ("lr", 0.0),
         ("lr", float("nan")),
@@ -32,6 +35,10 @@ from relnet.train import TrainConfig
 def test_a_setting_out_of_range_is_refused_by_name_and_value(name, value):
     with pytest.raises(ValueError, match=rf"^{name}={value}|^{name}='{value}'"):
         TrainConfig(**{name: value})
+
+
+def test_the_largest_seed_trains(tmp_path):
+    assert train_tiny(tmp_path, steps=1, seed=2**63 - 1).steps == 1
 
 
 def test_micro_batches_must_divide_the_batch():

@@ -3,9 +3,11 @@ import importlib
 
 import pytest
 
-MODULES = ("checkpoint", "config", "engine", "interrupt", "log", "loop", "meter", "optim")
+MODULES = ("checkpoint", "config", "loop", "meter", "optim")
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_hold(name):
-    assert doctest.testmod(importlib.import_module(f"relnet.train.{name}")).failed == 0
+    result = doctest.testmod(importlib.import_module(f"relnet.train.{name}"))
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -3,6 +3,7 @@ import torch
 from accelerate.tracking import GeneralTracker
 
 from relnet.train.engine import Engine
+from tests.assertions import assert_same_bits
 from tests.train.fakes import train_tiny
 
 
@@ -42,35 +43,45 @@ def test_a_batch_that_cannot_be_shared_out_is_refused():
 
 def test_generators_go_on_where_they_were():
     engine = Engine("cpu")
-    engine.seed(5)
-    states = engine.rng_states()
-    first = torch.rand(4)
-    engine.restore_rng(states)
-    assert torch.equal(torch.rand(4), first)
+    with engine.seeded(5):
+        states = engine.rng_states()
+        first = torch.rand(4)
+        engine.restore_rng(states)
+        assert_same_bits(torch.rand(4), first)
 
 
 def test_each_process_takes_its_own_generator():
     engine = Engine("cpu")
-    states = []
+    states, drawn = [], []
     for engine.process in (0, 1):
-        engine.seed(5)
-        states.append(torch.get_rng_state())
+        with engine.seeded(5):
+            states.append(torch.get_rng_state())
+            drawn.append(torch.rand(4))
     assert not torch.equal(*states)
-    expected = torch.rand(4)
     engine.num_processes = 2
-    engine.restore_rng({"cpu": torch.stack(states)})
-    assert torch.equal(torch.rand(4), expected)
+    with engine.seeded(6):
+        engine.restore_rng({"cpu": torch.stack(states)})
+        assert_same_bits(torch.rand(4), drawn[1])
 
 
 def test_generators_of_other_processes_or_devices_are_left_alone():
     engine = Engine("cpu")
-    engine.seed(5)
-    expected = torch.rand(4)
-    other = torch.get_rng_state()
-    engine.seed(5)
-    engine.restore_rng({"cpu": torch.stack([other, other])})
-    engine.restore_rng({"tpu": other[None]})
-    assert torch.equal(torch.rand(4), expected)
+    with engine.seeded(5):
+        expected = torch.rand(4)
+        other = torch.get_rng_state()
+    with engine.seeded(5):
+        engine.restore_rng({"cpu": torch.stack([other, other])})
+        engine.restore_rng({"tpu": other[None], "cuda": other[None]})
+        assert_same_bits(torch.rand(4), expected)
+
+
+def test_training_leaves_the_callers_generator_as_it_was(tmp_path):
+    before = torch.get_rng_state()
+    train_tiny(tmp_path)
+    assert_same_bits(torch.get_rng_state(), before)
+    with pytest.raises(ZeroDivisionError):
+        train_tiny(tmp_path / "failed", on_step=lambda record: 1 / 0)
+    assert_same_bits(torch.get_rng_state(), before)
 
 
 class Recorder(GeneralTracker):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from relnet.train import StepRecord, log, read_result
-from relnet.train.log import StepLog, commit, read_log
+from relnet.train import StepRecord, log
+from relnet.train.log import StepLog, commit, read_log, read_result
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import logging
 import math
@@ -11,9 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from relnet.tasks import IGNORE
-from relnet.train import load_weights, read_result
+from relnet.train import load_weights
 from relnet.train import loop as module
-from relnet.train.log import read_log
+from relnet.train.log import read_log, read_result
 from tests.assertions import assert_close, assert_same_bits
 from tests.train.fakes import LENGTH, VOCABULARY, SuccessorTask, TinyModel, tiny_config, tiny_model, train_tiny
 
@@ -35,7 +36,7 @@ def test_a_finished_run_leaves_log_checkpoints_weights_and_result(tmp_path):
     model = tiny_model()
     result = train_tiny(tmp_path / "run", model)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        *("checkpoints", "log.jsonl", "model.safetensors", "result.json")
+        *(".lock", "checkpoints", "log.jsonl", "model.safetensors", "result.json")
     ]
     assert checkpoints(tmp_path / "run") == ["step-00000015.safetensors", "step-00000020.safetensors"]
     assert [line["step"] for line in read_log(tmp_path / "run" / "log.jsonl")] == list(range(1, 21))
@@ -43,10 +44,14 @@ def test_a_finished_run_leaves_log_checkpoints_weights_and_result(tmp_path):
     content = json.loads((tmp_path / "run" / "result.json").read_text())
     assert set(content) == {
         *("format", "steps", "steps_to_accuracy", "steps_to_stay", "final_accuracy", "seconds_per_step"),
-        *("wall_seconds", "num_parameters", "stopped", "device", "machine", "versions", "commit"),
+        *("wall_seconds", "num_parameters", "stopped", "device", "machine", "versions", "settings", "commit"),
     }
     expected = {"format": 1, "steps": 20, "stopped": "limit", "device": "cpu", "steps_to_accuracy": None}
     assert {name: content[name] for name in expected} == expected
+    assert content["settings"] == {
+        "task": "SuccessorTask(vocab_size=8, context=6)",
+        **dataclasses.asdict(tiny_config()),
+    }
     assert content["num_parameters"] == sum(p.numel() for p in model.parameters())
     assert 0 < content["seconds_per_step"] < content["wall_seconds"]
     saved = TinyModel()
@@ -148,7 +153,7 @@ def test_training_stops_once_the_accuracy_has_stayed(tmp_path):
     assert next(step for step, mean in enumerate(windows, start=1) if mean >= 0.95) == result.steps_to_accuracy
     assert all(mean >= 0.95 for mean in windows[result.steps_to_stay - 1 :])
     assert windows[-1] == result.final_accuracy
-    assert checkpoints(tmp_path) == [f"step-{result.steps:08d}.safetensors"]
+    assert checkpoints(tmp_path) == ["step-00000000.safetensors", f"step-{result.steps:08d}.safetensors"]
 
 
 class Poisoned(TinyModel):
@@ -176,7 +181,7 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_the_run_and_changes_nothing
         train_tiny(tmp_path / "run", model, schedule="constant")
     train_tiny(tmp_path / "whole", whole, schedule="constant", steps=7)
     assert_same_weights(model, whole)
-    assert checkpoints(tmp_path / "run") == ["step-00000005.safetensors"]
+    assert checkpoints(tmp_path / "run") == ["step-00000000.safetensors", "step-00000005.safetensors"]
     assert [line["step"] for line in read_log(tmp_path / "run" / "log.jsonl")] == [1, 2, 3, 4, 5, 6, 7]
     assert train_tiny(tmp_path / "run", model, schedule="constant", resume=True).steps == 20
 
@@ -206,8 +211,6 @@ def test_a_finished_run_is_returned_without_training_again(tmp_path):
     assert steps == []
     assert_same_weights(other, model)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-    with pytest.raises(ValueError, match="finished after 20 steps, not 30"):
-        train_tiny(tmp_path, other, resume=True, steps=30)
 
 
 def stop_after(step, error=RuntimeError):
@@ -270,12 +273,93 @@ def test_resuming_an_empty_folder_starts_from_the_beginning(tmp_path):
     assert train_tiny(tmp_path / "new", resume=True).steps == 20
 
 
-def test_resuming_with_other_settings_is_refused(tmp_path):
+class OtherTask(SuccessorTask):
+    """What follows a token is the number after the next."""
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_resuming_with_other_settings_or_another_task_is_refused(tmp_path, finished):
+    if finished:
+        train_tiny(tmp_path)
+    else:
+        with pytest.raises(RuntimeError):
+            train_tiny(tmp_path, on_step=stop_after(7))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for changes, message in (
+        ({"lr": 0.5}, r"lr=0\.5, but the run in .* has 0\.01"),
+        ({"steps": 30}, r"steps=30, but the run in .* has 20"),
+        ({"seed": 9}, r"seed=9, but the run in .* has 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train_tiny(tmp_path, resume=True, **changes)
+    for task in (OtherTask(), SuccessorTask(context=7)):
+        with pytest.raises(
+            ValueError, match=r"task='.*', but the run in .* has 'SuccessorTask\(vocab_size=8, context=6\)'"
+        ):
+            module.train(tiny_model(), task, tiny_config(), tmp_path, device="cpu", resume=True)
+    assert {path: path.read_bytes() for path in before} == before
+    assert train_tiny(tmp_path, resume=True, checkpoint_every=3, keep=1).steps == 20
+
+
+def test_a_task_that_says_nothing_of_itself_is_known_by_its_class(tmp_path):
+    class Plain(SuccessorTask):
+        __repr__ = object.__repr__
+
+    assert repr(Plain()) != repr(Plain())
     with pytest.raises(RuntimeError):
-        train_tiny(tmp_path, on_step=stop_after(7))
-    with pytest.raises(ValueError, match=r"lr=0\.5, but the run in .* has 0\.01"):
-        train_tiny(tmp_path, resume=True, lr=0.5)
-    train_tiny(tmp_path, resume=True, checkpoint_every=3, keep=1)
+        module.train(tiny_model(), Plain(), tiny_config(), tmp_path, device="cpu", on_step=stop_after(7))
+    assert module.train(tiny_model(), Plain(), tiny_config(), tmp_path, device="cpu", resume=True).steps == 20
+
+
+def test_a_log_without_a_checkpoint_is_not_cut(tmp_path):
+    with pytest.raises(RuntimeError):
+        train_tiny(tmp_path, on_step=stop_after(3))
+    log = (tmp_path / "log.jsonl").read_bytes()
+    (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"has 3 updates in its log, but no checkpoint .* put checkpoints/ back"):
+        train_tiny(tmp_path, resume=True)
+    assert (tmp_path / "log.jsonl").read_bytes() == log
+    (tmp_path / "elsewhere").rename(tmp_path / "checkpoints")
+    assert train_tiny(tmp_path, resume=True).steps == 20
+
+
+def test_from_the_first_update_on_there_is_a_checkpoint(tmp_path):
+    """Its weights count, not those that the caller has at the resumption."""
+    whole, resumed = tiny_model(), TinyModel()
+    train_tiny(tmp_path / "whole", whole)
+    with pytest.raises(FloatingPointError, match=r"update 1 .*the last checkpoint is good"):
+        train_tiny(tmp_path / "run", Poisoned(1, gradient_only=False))
+    assert checkpoints(tmp_path / "run") == ["step-00000000.safetensors"]
+    train_tiny(tmp_path / "run", resumed, resume=True)
+    assert_same_weights(resumed, whole)
+
+
+def test_on_start_is_called_before_anything_is_written_and_only_where_training_begins(tmp_path):
+    seen = []
+
+    def on_start():
+        seen.append([path.name for path in tmp_path.iterdir()])
+
+    train_tiny(tmp_path, on_start=on_start)
+    assert seen == [[".lock"]]
+    train_tiny(tmp_path, on_start=on_start, resume=True)
+    with pytest.raises(ValueError, match="already holds a run"):
+        train_tiny(tmp_path, on_start=on_start)
+    assert len(seen) == 1
+
+
+def test_what_on_start_draws_changes_no_bit(tmp_path):
+    models = [tiny_model(), tiny_model()]
+    train_tiny(tmp_path / "one", models[0])
+    train_tiny(tmp_path / "two", models[1], on_start=lambda: torch.rand(7))
+    assert_same_weights(*models)
+
+
+@pytest.mark.parametrize(("name", "value"), [("device", "abacus"), ("trackers", ["papyrus"])])
+def test_a_refused_start_makes_no_folder(tmp_path, name, value):
+    with pytest.raises(ValueError, match=r"abacus|papyrus"):
+        train_tiny(tmp_path / "run", **{name: value})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_other_surroundings_at_a_resumption_are_told(tmp_path, caplog, monkeypatch):
@@ -314,7 +398,7 @@ def test_the_second_ctrl_c_stops_at_once_and_the_last_checkpoint_is_good(tmp_pat
     with pytest.raises(KeyboardInterrupt, match="at once"):
         train_tiny(tmp_path, on_step=press_at(7, times=2))
     assert signal.getsignal(signal.SIGINT) is handler
-    assert checkpoints(tmp_path) == ["step-00000005.safetensors"]
+    assert checkpoints(tmp_path) == ["step-00000000.safetensors", "step-00000005.safetensors"]
     assert train_tiny(tmp_path, resume=True).steps == 20
 
 
@@ -345,7 +429,7 @@ def test_a_full_disk_stops_the_run_with_one_error_and_a_good_checkpoint(tmp_path
     with pytest.raises(OSError, match="No space left"):
         train_tiny(tmp_path)
     monkeypatch.undo()
-    assert checkpoints(tmp_path) == ["step-00000005.safetensors", "step-00000010.safetensors"]
+    assert checkpoints(tmp_path) == ["step-00000000.safetensors", "step-00000005.safetensors"]
     assert train_tiny(tmp_path, resume=True).steps == 20
 
 

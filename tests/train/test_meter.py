@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from relnet.train import Meter
+from relnet.train.meter import Meter
 
 
 def updates(meter: Meter, means: list[float], strings: int = 4) -> None:

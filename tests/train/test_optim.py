@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from relnet.train import TrainConfig, learning_rate
-from relnet.train.optim import make_optimiser, optimiser_tensors, restore_optimiser
+from relnet.train import TrainConfig
+from relnet.train.optim import learning_rate, make_optimiser, optimiser_tensors, restore_optimiser
 from tests.assertions import assert_close, assert_same_bits
 from tests.train.fakes import TinyModel, tiny_model
 

@@ -1,43 +1,28 @@
 """Real processes: killed without warning, or two that train together."""
 
 import multiprocessing
-import os
 import random
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-from relnet.train import read_result
-from relnet.train.log import read_log
+from relnet.train.log import read_log, read_result
 from tests.assertions import assert_close, assert_same_bits
+from tests.launching import launch_two
 from tests.train.fakes import tiny_model, train_tiny
 from tests.train.script import main
 
-ROOT = Path(__file__).parents[2]
+SCRIPT = "tests.train.script"
 
 
 def start(*arguments):
     """The script in a process forked from one that has imported everything, so that its life is mostly training."""
     lives = multiprocessing.get_context("forkserver")
-    lives.set_forkserver_preload(["tests.train.script", "torch._dynamo"])
+    lives.set_forkserver_preload([SCRIPT, "torch._dynamo"])
     life = lives.Process(target=main, args=[str(argument) for argument in arguments])
     life.start()
     return life
-
-
-def launch_two(*arguments):
-    """The script as two processes started by `accelerate launch`, which talk over the loopback interface."""
-    launcher = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
-    command = [sys.executable, "-m", "accelerate.commands.launch", *launcher.split(), "--main_process_port", "0"]
-    command += ["-m", "tests.train.script", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    if sys.platform == "linux":
-        environment["GLOO_SOCKET_IFNAME"] = "lo"
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 def assert_same_run(folder, expected, steps):
@@ -58,6 +43,21 @@ def test_a_run_killed_after_10_of_20_updates_is_resumed_to_the_same_bits(tmp_pat
     resumed.join()
     assert resumed.exitcode == 0
     assert_same_run(tmp_path / "run", tmp_path / "whole", 20)
+
+
+def test_a_run_that_goes_on_is_not_resumed_a_second_time(tmp_path):
+    folder = tmp_path / "run"
+    life = start(folder, "--slow", 0.2)
+    try:
+        while life.is_alive() and not (folder / "log.jsonl").exists():
+            time.sleep(0.05)
+        with pytest.raises(ValueError, match="run is in use, a run trains in it"):
+            train_tiny(folder, resume=True)
+    finally:
+        life.kill()
+        life.join()
+    assert life.exitcode == -9
+    assert train_tiny(folder, resume=True).steps == 20
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_a_run_killed_30_times_at_random_moments_is_resumed_to_the_same_bits(tmp
 
 
 def test_two_processes_train_as_one_does(tmp_path):
-    done = launch_two(tmp_path / "two", "--dropout", 0, "--accumulate", 2, "--device", "auto")
+    done = launch_two(SCRIPT, tmp_path / "two", "--dropout", 0, "--accumulate", 2, "--device", "auto")
     assert done.returncode == 0, done.stderr
     train_tiny(tmp_path / "one", tiny_model(dropout=0.0))
     one, two = (load_file(tmp_path / run / "model.safetensors") for run in ("one", "two"))
@@ -106,7 +106,7 @@ def test_two_processes_train_as_one_does(tmp_path):
 @pytest.mark.slow
 def test_two_processes_that_were_killed_are_resumed_to_the_same_bits(tmp_path):
     """With dropout, whose random numbers are each process's own."""
-    assert launch_two(tmp_path / "whole").returncode == 0
-    assert launch_two(tmp_path / "run", "--kill", 10).returncode != 0
-    assert launch_two(tmp_path / "run").returncode == 0
+    assert launch_two(SCRIPT, tmp_path / "whole").returncode == 0
+    assert launch_two(SCRIPT, tmp_path / "run", "--kill", 10).returncode != 0
+    assert launch_two(SCRIPT, tmp_path / "run").returncode == 0
     assert_same_run(tmp_path / "run", tmp_path / "whole", 20)

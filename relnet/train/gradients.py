@@ -1,0 +1,54 @@
+"""Forward and backward of a micro-batch, and how long an update of them takes."""
+
+import copy
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from relnet.tasks import IGNORE, Task
+from relnet.train.config import Precision, TrainConfig
+from relnet.train.engine import autocast, choose_device, num_processes
+
+LONG = 2.0
+
+
+def add_gradients(
+    model: nn.Module, inputs: Tensor, targets: Tensor, precision: Precision, num_targets: Tensor | int, scale: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Add a micro-batch's part to the gradients of the mean cross-entropy over `num_targets` targets, times `scale`.
+
+    inputs, targets: (B, S) int64. Returns the part of the mean in nats, (), and the most likely tokens, (B, S) int64.
+    """
+    with autocast(inputs.device, precision):
+        logits = model(inputs)[0]
+    # In float32 where the logits are bfloat16.
+    exact = logits.float() if logits.dtype == torch.bfloat16 else logits
+    total = F.cross_entropy(exact.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum")
+    part = total / num_targets
+    (part * scale).backward()
+    return part.detach(), logits.argmax(-1)
+
+
+def seconds_per_step(model: nn.Module, task: Task, config: TrainConfig, device: str = "auto") -> float:
+    """Estimate the seconds of an update from one micro-batch: data, forward and backward, on a copy of the model.
+
+    The model and torch's generators stay as they are. ValueError for an unknown device.
+    """
+    place = choose_device(device)
+    model = copy.deepcopy(model).to(place).train()
+    seconds = 0.0
+    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+        for _ in range(2):
+            began = time.perf_counter()
+            batch = task.sample(config.batch_size // (num_processes() * config.accumulate), config.seed, 0).to(place)
+            num_targets = int((batch.targets != IGNORE).sum())
+            loss, _ = add_gradients(model, batch.inputs, batch.targets, config.precision, num_targets)
+            # Reading it waits for the device.
+            loss.item()
+            seconds = time.perf_counter() - began
+            # The first time is longer by what is set up once; of a long one that is a small part.
+            if seconds > LONG:
+                break
+    return seconds * config.accumulate
