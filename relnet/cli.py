@@ -14,9 +14,10 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from relnet import exam, recipes, report, run
-from relnet.progress import TrainingProgress, duration
+from relnet import exam, nn, recipes, report, run
+from relnet.progress import TrainingProgress
 from relnet.run import RunConfig
+from relnet.train import is_main_process, seconds_per_step
 
 # Results go to stdout, what happens meanwhile to stderr: a pipe gets the results only.
 out = Console(markup=False, highlight=False, soft_wrap=True)
@@ -55,26 +56,42 @@ class Train:
 
     def __call__(self) -> None:
         """Run the command."""
-        config = self.recipe
-        if self.resume and self.out is None:
-            raise ValueError("--resume needs --out FOLDER, the run to go on with")
-        model = run.build_model(config)
-        step = run.seconds_per_step(config, self.device)
-        limit = duration(step * config.train.steps)
-        status.print(
-            f"{config.name} on {config.task.name}, strings of {config.task.length}: {model.num_parameters:,} weights without embeddings, "
-            f"at most {config.train.steps} steps of {config.train.batch_size} strings, about {step:.2f} s each: at most {limit}"
-        )
-        folder = self.out or run.new_folder(f"{config.name}-{config.task.name}-{config.task.length}")
-        status.print(f"run folder: {folder}")
-        with TrainingProgress(config.name, config.train.steps, status) as progress:
-            finished = run.train(
-                config, folder, device=self.device, resume=self.resume, on_step=progress, trackers=self.track
+        config, task, settings = self.recipe, self.recipe.task, self.recipe.train
+        if self.resume:
+            _check_resumable(self.out)
+
+        def start(_: RunConfig, model: nn.SequenceModel) -> None:
+            status.print(
+                f"{config.name} on {task.name}, strings of {task.length}: {model.num_parameters:,} weights without "
+                f"embeddings, at most {settings.steps} steps of {settings.batch_size} strings; run folder: {folder}"
             )
-        if not (finished.folder / "exam.jsonl").exists():
-            with status.status("examining ..."):
-                run.examine(finished)
+            seconds = seconds_per_step(model, task, settings, self.device)
+            status.print(f"about {seconds:.2f} s a step: at most {report.duration(seconds * settings.steps)}")
+            shown.enter_context(progress)
+
+        progress = TrainingProgress(config.name, settings.steps, status)
+        named = run.run_folder(self.out, f"{config.name}-{task.name}-{task.length}")
+        with named as folder, contextlib.ExitStack() as shown:
+            finished = run.train(
+                config,
+                folder,
+                device=self.device,
+                resume=self.resume,
+                on_start=start,
+                on_step=progress,
+                trackers=self.track,
+            )
+        with status.status("examining ..."):
+            run.examine_unless_done(finished)
         out.print(report.table(report.read_runs([finished.folder])))
+
+
+def _check_resumable(out: Path | None, names: Sequence[str] = ("",)) -> None:
+    """Raise ValueError where there is no run to go on with, as after a slip of the pen in --out."""
+    if out is None:
+        raise ValueError("--resume needs --out FOLDER, what to go on with")
+    if not any((out / name / "config.json").exists() for name in names):
+        raise ValueError(f"{out} holds nothing to go on with; give the folder that was begun, or leave out --resume")
 
 
 @dataclass(frozen=True)
@@ -96,29 +113,32 @@ class Compare:
     def __call__(self) -> None:
         """Run the command."""
         configs = self.configs
-        if self.resume and self.out is None:
-            raise ValueError("--resume needs --out FOLDER, the comparison to go on with")
+        if self.resume:
+            _check_resumable(self.out, [config.name for config in configs])
         task = configs[0].task
         # Refused now, not after minutes of training.
         task.encode(self.string)
         text = "".join(itertools.islice(itertools.cycle(self.string), task.length))
-        folder = self.out or run.new_folder(f"compare-{task.name}-{task.length}")
-        status.print(f"{len(configs)} models on {task.name}, strings of {task.length}; run folders in {folder}")
-        with contextlib.ExitStack() as stack:
-            shown: list[TrainingProgress] = []
+        progress: TrainingProgress
 
-            def start(config: RunConfig) -> None:
-                stack.close()
-                shown[:] = [stack.enter_context(TrainingProgress(config.name, config.train.steps, status))]
+        def start(config: RunConfig, _: nn.SequenceModel) -> None:
+            nonlocal progress
+            shown.close()
+            progress = shown.enter_context(TrainingProgress(config.name, config.train.steps, status))
 
+        named = run.run_folder(self.out, f"compare-{task.name}-{task.length}")
+        with named as folder, contextlib.ExitStack() as shown:
+            status.print(f"{len(configs)} models on {task.name}, strings of {task.length}; run folders in {folder}")
             finished = run.compare(
                 configs,
                 folder,
                 device=self.device,
                 resume=self.resume,
                 on_start=start,
-                on_step=lambda record: shown[0](record),
+                on_step=lambda record: progress(record),
             )
+        if not is_main_process():
+            return
         runs = report.read_runs([one.folder for one in finished])
         out.print(report.table(runs))
         change = "" if text == self.string else f" (repeated or cut to the trained {task.length} letters)"
@@ -154,7 +174,7 @@ class Exam:
         if not self.runs:
             raise ValueError("no run folder given; give the folders that relnet train made")
         for folder in self.runs:
-            rows = run.examine(
+            run.examine(
                 folder,
                 lengths=self.lengths or None,
                 seeds=self.seeds,
@@ -163,8 +183,6 @@ class Exam:
                 device=self.device,
                 on_row=_show_row,
             )
-            for note in {row.note for row in rows if row.note}:
-                status.print(f"{folder}: {note}")
         out.print(report.table(report.read_runs(self.runs)))
 
 
@@ -235,10 +253,17 @@ def _complain(message: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status: 0, 1 (failed), 2 (a mistake in what was asked), 130 (Ctrl-C)."""
-    logging.basicConfig(format="relnet: %(message)s", level=logging.WARNING)
+    """Run the command line; return the exit status: 0, 1 (failed), 2 (a mistake in what was asked), 130 (Ctrl-C).
+
+    With several processes the others help to train and say nothing but why they failed.
+    """
+    main_process = is_main_process()
+    out.quiet = status.quiet = not main_process
+    logging.basicConfig(format="relnet: %(message)s", level=logging.WARNING if main_process else logging.ERROR)
     try:
-        parse(arguments)()
+        command = parse(arguments)
+        if main_process or isinstance(command, Train | Compare):
+            command()
     except (ValueError, FileNotFoundError) as error:
         _complain(str(error))
         return 2

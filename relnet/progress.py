@@ -6,6 +6,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from relnet.report import duration
 from relnet.train import StepRecord
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -16,7 +17,6 @@ class TrainingProgress:
 
     def __init__(self, name: str, steps: int, console: Console) -> None:
         self._name, self._steps, self._console = name, steps, console
-        self._began = self._last_line = time.monotonic()
         self._first_step: int | None = None
         self._bar = None
         if console.is_terminal:
@@ -31,6 +31,7 @@ class TrainingProgress:
             )
 
     def __enter__(self) -> "TrainingProgress":
+        self._began = self._last_line = time.monotonic()
         if self._bar:
             self._bar.start()
             self._task = self._bar.add_task(self._name, total=self._steps, numbers="")
@@ -58,17 +59,3 @@ class TrainingProgress:
             self._console.print(
                 f"{self._name}  step {record.step}/{self._steps}  {numbers}  at most {duration(left)} left"
             )
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as a person writes them.
-
-    >>> duration(4.2), duration(75), duration(7300)
-    ('4 s', '1 min 15 s', '2 h 1 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

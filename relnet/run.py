@@ -1,14 +1,18 @@
 """Runs: the one place where tasks, models, training, exam and report meet.
 
-A run is a folder that only ever grows: config.json (what was asked), log.jsonl (one line an update), checkpoints/, model.safetensors,
-result.json, exam.jsonl (one line a result). It is new or it is resumed, never reused in silence, never deleted.
+A run is a folder: config.json (what was asked), log.jsonl (one line an update), checkpoints/ (the newest), model.safetensors, result.json,
+exam.jsonl (one line a result). It is new or it is resumed, never reused in silence, never deleted.
+
+Several processes train together where `accelerate launch --multi_gpu --num_processes 2 -m relnet.cli train copying --out FOLDER` (or a
+script) starts them; the first of them alone writes and examines.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +21,13 @@ import cattrs
 import torch
 from cattrs.strategies import configure_tagged_union
 
-from relnet import exam, nn, tasks
+from relnet import exam, nn, report, tasks
 from relnet import train as training
 from relnet.train import StepRecord, TrainConfig, TrainResult
-from relnet.train.checkpoint import write_atomically
 
 CONFIG_FORMAT = 1
 # Where run folders go unless a folder is named: set it to a place outside of a work tree.
 RUNS_VARIABLE = "RELNET_RUNS"
-# The registry of tasks by the name in config.json.
-TASKS = {"Copying": tasks.Copying}
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: where it lies, what was asked, how training went, the trained model."""
+    """A finished run: where it lies, what was asked, how training went, the trained model in evaluation mode."""
 
     folder: Path
     config: RunConfig
@@ -81,8 +82,8 @@ def config_from_json(text: str, origin: str = "config") -> RunConfig:
         if found != CONFIG_FORMAT:
             raise ValueError(f"{origin} has format {found}; this version of relnet reads {CONFIG_FORMAT}")
         kind = content["task"].pop("_type")
-        if kind not in TASKS:
-            raise ValueError(f"{origin} has task {kind!r}; known ones are {', '.join(TASKS)}")
+        if kind != tasks.Copying.__name__:
+            raise ValueError(f"{origin} has task {kind!r}; known ones are {tasks.Copying.__name__}")
         return _converter().structure(content, RunConfig)
     except cattrs.BaseValidationError as error:
         faults = cattrs.transform_error(error, format_exception=_fault)
@@ -101,13 +102,36 @@ def runs_root() -> Path:
     return Path(os.environ.get(RUNS_VARIABLE) or "runs")
 
 
-def new_folder(name: str) -> Path:
-    """Return a path for a new run folder under `runs_root()`: the name and the time; nothing is created."""
-    stem = runs_root() / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    path, number = stem, 2
-    while path.exists():
-        path, number = stem.with_name(f"{stem.name}-{number}"), number + 1
-    return path
+@contextlib.contextmanager
+def run_folder(folder: str | Path | None, name: str) -> Generator[Path]:
+    """Give the folder of a run: the one that is named, or for None a new one under `runs_root()`, of this name and the time.
+
+    A new one is made at once, so that no other run gets it, and is gone at the end if nothing was put into it.
+    ValueError for None with several processes, which would not agree on one.
+    """
+    if folder is not None:
+        yield Path(folder)
+        return
+    if training.num_processes() > 1:
+        raise ValueError("several processes train together: name the run folder, the same for all (--out FOLDER)")
+    path = _make_new(runs_root() / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
+def _make_new(stem: Path) -> Path:
+    """Make the folder, with a number behind its name where that is taken."""
+    path, number = stem, 1
+    while True:
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
+            path = stem.with_name(f"{stem.name}-{number}")
 
 
 def build_model(config: RunConfig) -> nn.SequenceModel:
@@ -125,13 +149,13 @@ def read_config(folder: str | Path) -> RunConfig:
     return config_from_json(path.read_text(), str(path))
 
 
-def _write_config(config: RunConfig, folder: Path) -> None:
-    """Write config.json into a new folder, or check that the folder's own is the same."""
-    path = folder / "config.json"
-    if not path.exists():
-        write_atomically(path, config_to_json(config).encode())
+def _check_config(config: RunConfig, folder: Path) -> None:
+    """Raise ValueError where the folder holds the config of another run."""
+    if not (folder / "config.json").exists():
         return
     found = read_config(folder)
+    saving = {name: getattr(config.train, name) for name in training.SAVING}
+    found = dataclasses.replace(found, train=dataclasses.replace(found.train, **saving))
     if found != config:
         different = [f.name for f in dataclasses.fields(found) if getattr(found, f.name) != getattr(config, f.name)]
         raise ValueError(f"{folder} holds another config (different: {', '.join(different)}); give another folder")
@@ -143,14 +167,19 @@ def train(
     *,
     device: str = "auto",
     resume: bool = False,
+    on_start: Callable[[RunConfig, nn.SequenceModel], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
     trackers: Sequence[Any] = (),
 ) -> Run:
     """Train a model and return the run.
 
-    folder: new, or None for one under `runs_root()`; with resume=True one that the same config left unfinished or finished.
-    device: "auto", "cpu", "cuda", "mps" or one GPU such as "cuda:1". on_step: called after each update. trackers: accelerate's.
-    Raises ValueError for a folder that holds a run (without resume) or another config, and what `relnet.train.train` raises.
+    folder: new, or None for one under `runs_root()`; with resume=True one that the same config left unfinished or finished
+    (train.checkpoint_every and train.keep may be others).
+    device: "auto", "cpu", "cuda", "mps" or one GPU such as "cuda:1". trackers: accelerate's.
+    on_start: called with the config and the untrained model once nothing more is refused, unless the run is finished; on_step: called
+    after each update; both on the main process.
+    Raises ValueError for a folder that holds a run (without resume) or another config, and what `relnet.train.train` raises; a
+    start that is refused writes nothing.
 
     >>> import tempfile
     >>> from relnet import recipes
@@ -160,16 +189,28 @@ def train(
     >>> run.result.steps
     2
     """
-    folder = Path(folder) if folder is not None else new_folder(config.name)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file; give a folder for the run")
-    model = build_model(config)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_config(config, folder)
-    result = training.train(
-        model, config.task, config.train, folder, device=device, on_step=on_step, trackers=trackers, resume=resume
-    )
-    return Run(folder, config, result, model)
+    with run_folder(folder, config.name) as place:
+        _check_config(config, place)
+        model = build_model(config)
+
+        def begin() -> None:
+            if not (place / "config.json").exists():
+                training.write_atomically(place / "config.json", config_to_json(config).encode())
+            if on_start:
+                on_start(config, model)
+
+        result = training.train(
+            model,
+            config.task,
+            config.train,
+            place,
+            device=device,
+            on_start=begin,
+            on_step=on_step,
+            trackers=trackers,
+            resume=resume,
+        )
+        return Run(place, config, result, model.eval())
 
 
 def load(folder: str | Path, device: str = "cpu") -> tuple[RunConfig, nn.SequenceModel]:
@@ -190,23 +231,26 @@ def examine(
     seeds: Sequence[int] = (0,),
     num: int = 320,
     batch_size: int = 64,
-    device: str = "cpu",
+    device: str | None = None,
     on_row: Callable[[exam.Row], None] | None = None,
 ) -> list[exam.Row]:
     """Give a run (or a finished run's folder) the exam of its own task; rows are appended to its exam.jsonl and returned.
 
-    lengths: of the strings, default the trained one; seeds, num: which items and how many a length and seed.
+    lengths: of the strings, None: the trained one; seeds, num: which items and how many a length and seed.
+    device: where to compute, as for `train`; None: where the run's model is, the CPU for a folder.
     """
     if isinstance(run, Run):
         folder, config, model = run.folder, run.config, run.model
+        if device is not None:
+            model.to(training.choose_device(device))
     else:
         folder = Path(run)
-        config, model = load(folder, device)
+        config, model = load(folder, device or "cpu")
     subject = exam.ModelSubject(model, name=config.name)
     return exam.evaluate(
         subject,
         config.task,
-        lengths=tuple(lengths or (config.task.length,)),
+        lengths=(config.task.length,) if lengths is None else lengths,
         seeds=seeds,
         num=num,
         batch_size=batch_size,
@@ -215,49 +259,40 @@ def examine(
     )
 
 
+def examine_unless_done(run: Run) -> None:
+    """Give a run the exam of its trained length, unless its exam.jsonl has a result of it in every mode.
+
+    An exam that was interrupted is done again. With several processes the main one examines.
+    """
+    if not training.is_main_process():
+        return
+    (found,) = report.read_runs([run.folder])
+    asked = (run.config.task.name, run.config.task.length, 0)
+    done = {row["mode"] for row in found.exam if (row["task"], row["length"], row["seed"]) == asked}
+    if not done >= set(exam.MODES):
+        examine(run)
+
+
 def compare(
     configs: Sequence[RunConfig],
     folder: str | Path,
     *,
     device: str = "auto",
     resume: bool = False,
-    on_start: Callable[[RunConfig], None] | None = None,
+    on_start: Callable[[RunConfig, nn.SequenceModel], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> list[Run]:
     """Train and examine one run after another, each in folder/NAME; with resume=True what is finished is not done again.
 
-    Raises ValueError for names that stand twice, and as `train`.
+    on_start, on_step: as for `train`. Raises ValueError for names that stand twice, and as `train`.
     """
     names = [config.name for config in configs]
     if len(set(names)) != len(names):
         raise ValueError(f"names {', '.join(names)}: each run needs a name of its own")
     runs = []
     for config in configs:
-        if on_start:
-            on_start(config)
-        run = train(config, Path(folder) / config.name, device=device, resume=resume, on_step=on_step)
-        if not (run.folder / "exam.jsonl").exists():
-            examine(run)
+        place = Path(folder) / config.name
+        run = train(config, place, device=device, resume=resume, on_start=on_start, on_step=on_step)
+        examine_unless_done(run)
         runs.append(run)
     return runs
-
-
-def seconds_per_step(config: RunConfig, device: str = "auto") -> float:
-    """Estimate the seconds of one update by doing one without updating: forward and backward, after one to warm up."""
-    place = training.choose_device(device)
-    model = build_model(config).to(place)
-    batch = config.task.sample(config.train.batch_size, config.train.seed, 0).to(place)
-    seconds = 0.0
-    for _ in range(2):
-        began = time.perf_counter()
-        for inputs, targets in zip(
-            batch.inputs.chunk(config.train.accumulate), batch.targets.chunk(config.train.accumulate), strict=True
-        ):
-            logits, _ = model(inputs)
-            torch.nn.functional.cross_entropy(
-                logits.flatten(0, 1), targets.flatten(), ignore_index=tasks.IGNORE
-            ).backward()
-        # Reading a number waits for the device.
-        sum(float(p.grad.sum()) for p in model.parameters() if p.grad is not None)
-        seconds = time.perf_counter() - began
-    return seconds

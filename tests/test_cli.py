@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from relnet import cli
+from tests.launching import launch_two
 
 SMALL = ["--width", "16", "--depth", "1", "--batch-size", "8", "--device", "cpu"]
 
@@ -31,9 +32,9 @@ def finished(tmp_path_factory):
 def test_train_says_what_it_will_do_then_prints_a_table(capsys, tmp_path):
     arguments = ("train", "copying", "--length", 3, "--max-steps", 3, "--out", tmp_path / "run", *SMALL)
     out, err = relnet(capsys, *arguments)
-    assert re.search(
-        r"[\d,]+ weights without embeddings, at most 3 steps of 8 strings, about [\d.]+ s each: at most", err
-    )
+    plan = r"1,264 weights without embeddings, at most 3 steps of 8 strings; run folder: .*run\nabout [\d.]+ s a step: at most"
+    assert re.search(plan, err), err
+    assert err.index("s a step") < err.index("3/3")
     assert "3/3" in err
     assert "causalrn" in out
     assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 3
@@ -45,11 +46,73 @@ def test_train_resumes_only_what_it_is_told_to(capsys, finished):
     _, err = relnet(capsys, *arguments, "--out", finished, status=2)
     assert "already holds a run" in err
     assert err.strip().splitlines()[-1].startswith("relnet: ")
-    relnet(capsys, *arguments, "--out", finished, "--resume")
+    _, err = relnet(capsys, *arguments, "--out", finished, "--resume")
+    assert "s a step" not in err, "what is finished needs no estimate"
     _, err = relnet(capsys, *arguments, "--resume", status=2)
     assert "--resume needs --out" in err
     _, err = relnet(capsys, "train", "copying", "--length", 4, "--out", finished, "--resume", *SMALL, status=2)
     assert "another config" in err
+
+
+@pytest.mark.parametrize("command", [("train", "copying"), ("compare", "copying")])
+def test_a_slip_of_the_pen_in_what_to_resume_starts_nothing(capsys, tmp_path, command):
+    _, err = relnet(capsys, *command, "--resume", "--out", tmp_path / "typo", *SMALL, status=2)
+    assert "typo holds nothing to go on with" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_train_examines_what_an_interrupted_exam_left_out(capsys, tmp_path):
+    arguments = ("train", "copying", "--length", 3, "--max-steps", 1, "--out", tmp_path / "run", *SMALL)
+    relnet(capsys, *arguments)
+    path = tmp_path / "run" / "exam.jsonl"
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    relnet(capsys, *arguments, "--resume")
+    modes = [json.loads(line)["mode"] for line in path.read_text().splitlines()]
+    assert modes == ["teacher_forced", "teacher_forced", "free_running"]
+
+
+@pytest.mark.parametrize("command", [("exam",), ("report",)])
+def test_of_several_processes_one_alone_examines_and_reports(capsys, monkeypatch, finished, command):
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    monkeypatch.setenv("RANK", "1")
+    assert relnet(capsys, *command, finished) == ("", "")
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_run_from_the_command_line(tmp_path):
+    arguments = ("train", "copying", "--length", 3, "--max-steps", 3, *SMALL)
+    done = launch_two("relnet.cli", *arguments, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        *(".lock", "checkpoints", "config.json", "exam.jsonl", "log.jsonl", "model.safetensors", "result.json")
+    ]
+    settings, lines, rows = (
+        (tmp_path / "run" / name).read_text() for name in ("result.json", "log.jsonl", "exam.jsonl")
+    )
+    assert json.loads(settings)["steps"] == 3
+    assert [json.loads(line)["step"] for line in lines.splitlines()] == [1, 2, 3]
+    assert [json.loads(row)["mode"] for row in rows.splitlines()] == ["teacher_forced", "free_running"]
+    for text, shown in ((done.stderr, "weights without embeddings"), (done.stderr, "3/3"), (done.stdout, "causalrn ")):
+        assert text.count(shown) == 1, text
+    (tmp_path / "run" / "exam.jsonl").unlink()
+    resumed = launch_two("relnet.cli", *arguments, "--out", tmp_path / "run", "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert (tmp_path / "run" / "exam.jsonl").read_text() == rows
+
+
+@pytest.mark.slow
+def test_two_processes_compare_and_need_the_name_of_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("RELNET_RUNS", str(tmp_path / "runs"))
+    arguments = ("compare", "copying", "--mixers", "causalrn", "lstm", "--length", 3, "--max-steps", 2, *SMALL)
+    refused = launch_two("relnet.cli", *arguments)
+    assert refused.returncode != 0
+    assert "several processes train together: name the run folder" in refused.stderr
+    assert not (tmp_path / "runs").exists()
+    done = launch_two("relnet.cli", *arguments, "--out", tmp_path / "both")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["causalrn", "curves.png", "lstm"]
+    assert done.stdout.count("learning curves") == 1
 
 
 def test_compare_ends_with_a_table_a_copied_string_and_a_figure(capsys, tmp_path):
@@ -106,10 +169,13 @@ def test_report_draws_and_never_overwrites(capsys, finished, tmp_path):
         (["train", "copying", "--colour", "red"], "--colour"),
         (["compare", "juggling"], "juggling.*copying"),
         (["compare", "copying", "--mixers", "causalrn", "mamba"], "mamba"),
-        (["exam"], "run"),
+        (["train", "copying", "--mixer", "lstm", "--heads", "4"], "heads=4: an LSTM has no heads"),
+        (["train", "copying", "--seed", str(2**64)], f"seed={2**64}: must be at least 0 and below 2"),
+        (["exam"], "no run folder given"),
+        (["report"], "no folder given"),
         (["exam", "/nowhere"], "no run folder"),
         (["report", "/nowhere"], "/nowhere"),
-        ([], "train"),
+        ([], r"Expected one of.*train.*compare.*exam.*report"),
     ],
 )
 def test_a_mistake_gets_one_line_and_exit_2(capsys, monkeypatch, tmp_path, arguments, message):
@@ -123,13 +189,24 @@ def test_a_mistake_gets_one_line_and_exit_2(capsys, monkeypatch, tmp_path, argum
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["train", "copying"], ["compare"], ["exam"], ["report"]])
-def test_help_shows_options_with_defaults(capsys, command):
+HELP = {
+    (): ("Train one model by a recipe", "Examine trained runs"),
+    ("train",): ("Learn to say a string of random letters again", "paper's exact settings"),
+    ("train", "copying"): ("Letters in a string", "default: 0.0005", "(default: auto)", "default: causalrn"),
+    ("train", "paper-copying"): ("default: 2000", "default: 128", "no number of its own"),
+    ("compare",): ("Models to compare", "default: hello", "default: 300", "default: 0.99"),
+    ("exam",): ("Strings a length and seed", "default: 320", "default: 64"),
+    ("report",): ("PNG file of the learning curves", "default: False"),
+}
+
+
+@pytest.mark.parametrize("command", HELP, ids=" ".join)
+def test_help_says_what_options_mean_and_their_defaults(capsys, command):
     out, _ = relnet(capsys, *command, "--help")
-    assert "usage: relnet" in out
-    if command == ["train", "copying"]:
-        assert "default: 0.0005" in out
-        assert "Letters in a string" in out
+    text = " ".join(re.sub(r"[│|]", " ", out).split())
+    assert f"usage: relnet {' '.join(command)}".strip() in text
+    for part in HELP[command]:
+        assert part in text, text
 
 
 def test_a_failure_that_is_not_the_users_exits_1_in_one_line(capsys, monkeypatch, finished):

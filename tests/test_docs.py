@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 import relnet
-from relnet import cli, progress, recipes, run
+from relnet import cli, recipes, run
+from relnet.report import tables
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -182,7 +183,7 @@ def test_the_sections_that_the_code_cites_exist():
     assert cited <= sections
 
 
-@pytest.mark.parametrize("module", [progress, recipes, run], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [recipes, run, tables], ids=lambda module: module.__name__)
 def test_the_examples_in_the_docstrings_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0

@@ -4,7 +4,7 @@ import json
 import pytest
 import torch
 
-from relnet import nn, recipes, run
+from relnet import nn, recipes, report, run, train
 from relnet.tasks import Copying
 from relnet.train import TrainConfig
 from tests.assertions import assert_same_bits
@@ -93,6 +93,59 @@ def test_a_folder_is_never_reused_in_silence(tmp_path):
     assert {path: path.read_bytes() for path in before} == before
 
 
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_refused_start_writes_nothing_into_a_folder_that_holds_a_run(tmp_path):
+    """Of relnet.train alone, which writes no config.json."""
+    config = small_config()
+    train.train(run.build_model(config), config.task, config.train, tmp_path, device="cpu")
+    before = contents(tmp_path)
+    for changes, resume, message in (
+        ({}, False, "already holds a run"),
+        ({"length": 4}, False, "already holds a run"),
+        ({"length": 4}, True, "task="),
+        ({"lr": 1.0}, True, "lr=1.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run.train(small_config(**changes), tmp_path, device="cpu", resume=resume)
+        assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(("name", "value"), [("device", "abacus"), ("trackers", ["papyrus"])])
+def test_a_refused_start_leaves_no_folder(tmp_path, monkeypatch, name, value, named):
+    monkeypatch.setenv(run.RUNS_VARIABLE, str(tmp_path))
+    with pytest.raises(ValueError, match=r"abacus|papyrus"):
+        run.train(small_config(), tmp_path / "run" if named else None, **{"device": "cpu", name: value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_how_often_a_run_is_saved_may_change_at_a_resumption(tmp_path):
+    def stop(record):
+        if record.step == 3:
+            raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        run.train(small_config(checkpoint_every=2), tmp_path, device="cpu", on_step=stop)
+    steps = []
+    often = small_config(checkpoint_every=1)
+    often = dataclasses.replace(often, train=dataclasses.replace(often.train, keep=9))
+    run.train(often, tmp_path, device="cpu", resume=True, on_step=lambda record: steps.append(record.step))
+    assert steps == [3, 4]
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 4
+    with pytest.raises(ValueError, match=r"another config \(different: train\)"):
+        run.train(small_config(lr=1.0), tmp_path, device="cpu", resume=True)
+
+
+def test_a_run_is_in_evaluation_mode_trained_and_loaded(tmp_path):
+    finished = run.train(small_config(), tmp_path, device="cpu")
+    again = run.train(small_config(), tmp_path, device="cpu", resume=True)
+    assert not any(module.training for one in (finished, again) for module in one.model.modules())
+    assert not any(module.training for module in run.load(tmp_path)[1].modules())
+
+
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "run").write_text("mine")
     with pytest.raises(ValueError, match="is a file"):
@@ -101,11 +154,28 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
 
 
 def test_runs_go_where_the_variable_says_and_names_never_meet(tmp_path, monkeypatch):
+    monkeypatch.setenv(run.RUNS_VARIABLE, str(tmp_path / "runs"))
+    monkeypatch.setattr(run.time, "strftime", lambda _: "now")
+    finished = [run.train(small_config(max_steps=1), device="cpu") for _ in range(3)]
+    assert [one.folder.name for one in finished] == ["causalrn-now", "causalrn-now-2", "causalrn-now-3"]
+    assert {one.folder.parent for one in finished} == {tmp_path / "runs"}
+
+
+def test_two_that_take_a_new_folder_at_once_get_two(tmp_path, monkeypatch):
     monkeypatch.setenv(run.RUNS_VARIABLE, str(tmp_path))
-    first = run.new_folder("a")
-    first.mkdir(parents=True)
-    assert first.parent == tmp_path
-    assert run.new_folder("a") != first
+    with run.run_folder(None, "a") as first, run.run_folder(None, "a") as second:
+        assert first != second
+        assert first.is_dir()
+        (second / "log.jsonl").touch()
+    assert [path.name for path in tmp_path.iterdir()] == [second.name], "an empty one is taken back"
+
+
+def test_several_processes_need_the_name_of_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(run.RUNS_VARIABLE, str(tmp_path))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"several processes .*--out FOLDER"):
+        run.train(small_config())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unfinished_run_and_a_stranger_folder_are_refused(tmp_path):
@@ -126,6 +196,51 @@ def test_examine_asks_the_trained_length_and_appends(tmp_path):
     assert len(lines) == len(rows) + len(again) == 2 + 8
     same = [row for row in again if row.length == 3 and row.seed == 0]
     assert [row.first_errors for row in same] == [row.first_errors for row in rows]
+
+
+def test_examine_refuses_no_lengths_and_goes_to_the_device_it_is_told(tmp_path):
+    finished = run.train(small_config(), tmp_path, device="cpu")
+    for one in (finished, tmp_path):
+        with pytest.raises(ValueError, match="lengths is empty"):
+            run.examine(one, lengths=[])
+        with pytest.raises(ValueError, match="device 'abacus'"):
+            run.examine(one, device="abacus")
+    assert not (tmp_path / "exam.jsonl").exists()
+
+
+@pytest.mark.parametrize("left", [b"", b'{"task": "copying-cui', 1, 2])
+def test_an_interrupted_exam_is_made_good_and_a_whole_one_not_repeated(tmp_path, left):
+    """left: what a kill left of exam.jsonl, or how many of its lines."""
+    configs = [small_config()]
+    (finished,) = run.compare(configs, tmp_path, device="cpu")
+    path = finished.folder / "exam.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 2
+    path.write_bytes(left if isinstance(left, bytes) else b"".join(lines[:left]))
+    before = path.read_bytes()
+    run.compare(configs, tmp_path, device="cpu", resume=True)
+    (found,) = report.read_runs([finished.folder])
+    assert {row["mode"] for row in found.exam} == {"teacher_forced", "free_running"}
+    assert path.read_bytes().startswith(before)
+    assert (path.read_bytes() == before) == (left == 2)
+
+
+def test_an_exam_of_other_lengths_or_seeds_does_not_count_as_the_runs(tmp_path):
+    finished = run.train(small_config(), tmp_path, device="cpu")
+    run.examine(finished, lengths=(2,), num=3)
+    run.examine(finished, seeds=(1,), num=3)
+    run.examine_unless_done(finished)
+    rows = [json.loads(line) for line in (tmp_path / "exam.jsonl").read_text().splitlines()]
+    assert [(row["length"], row["seed"]) for row in rows[4:]] == [(3, 0)] * 2
+    run.examine_unless_done(finished)
+    assert len((tmp_path / "exam.jsonl").read_text().splitlines()) == 6
+
+
+def test_only_the_main_process_examines(tmp_path, monkeypatch):
+    finished = run.train(small_config(), tmp_path, device="cpu")
+    monkeypatch.setenv("RANK", "1")
+    run.examine_unless_done(finished)
+    assert not (tmp_path / "exam.jsonl").exists()
 
 
 def test_compare_keeps_what_is_finished_and_resumes_the_rest(tmp_path):
@@ -172,7 +287,9 @@ def test_the_papers_recipe_has_the_papers_settings():
     assert dataclasses.asdict(config.model)["depth"] == 12
 
 
-def test_the_estimate_of_a_step_leaves_no_trace():
-    state = torch.get_rng_state()
-    assert run.seconds_per_step(small_config(accumulate=2), "cpu") > 0
-    assert torch.equal(torch.get_rng_state(), state)
+def test_heads_of_a_model_that_has_none_are_refused_where_they_are_asked_of_it_alone():
+    with pytest.raises(ValueError, match="heads=4: an LSTM has no heads"):
+        recipes.copying(mixer="lstm", heads=4)
+    causalrn, lstm = recipes.compare_copying(mixers=("causalrn", "lstm"), heads=4)
+    assert causalrn.model.mixer == nn.CausalRNConfig(heads=4)
+    assert lstm.model.mixer == nn.LSTMConfig()
