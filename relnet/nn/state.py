@@ -7,6 +7,8 @@ Source: docs/mathematics.md, section 7.
 
 import dataclasses
 import json
+import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -133,9 +135,13 @@ class State:
         tensors: dict[str, Tensor] = {}
         structure = _describe(self, "state", tensors)
         metadata = {"relnet_state": json.dumps({"format": STATE_FORMAT, "structure": structure})}
-        partial = path.with_name(f"{path.name}.partial")
+        # A name that no other file has, until all of it is on the disk.
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
-            safetensors.torch.save_file(tensors, partial, metadata=metadata)
+            with open(partial, "xb") as file:
+                file.write(safetensors.torch.save(tensors, metadata))
+                file.flush()
+                os.fsync(file.fileno())
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """A state on disk: it goes on with the same bits, and what is no such file is refused."""
 
 import json
+import os
 
 import pytest
 import safetensors.torch
@@ -81,16 +82,28 @@ def test_saving_leaves_the_state_file_and_nothing_else(saved):
 
 
 def test_a_save_that_fails_leaves_no_file(tmp_path, monkeypatch):
-    def full_disk(tensors, path, metadata):
-        with open(path, "wb") as file:
-            file.write(b"half")
+    """The disk has all of it before it takes its name."""
+    seen = []
+
+    def full_disk(_):
+        seen.extend(path.name for path in tmp_path.iterdir())
         raise OSError("No space left on device")
 
     state = growing_state(make_model("causalrn"), "no_grad", False)
-    monkeypatch.setattr(safetensors.torch, "save_file", full_disk)
+    monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match="No space"):
         state.save(tmp_path / "state.safetensors")
+    assert len(seen) == 1
+    assert "state.safetensors" not in seen
     assert list(tmp_path.iterdir()) == []
+
+
+def test_saving_touches_no_other_file(tmp_path):
+    others = ("state.partial", "state.tmp", ".state.tmp", ".state.partial")
+    for name in others:
+        (tmp_path / name).write_text("mine")
+    growing_state(make_model("lstm"), "no_grad", False).save(tmp_path / "state")
+    assert [(tmp_path / name).read_text() for name in others] == ["mine"] * len(others)
 
 
 def test_a_state_of_another_kind_is_refused(saved):
