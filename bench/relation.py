@@ -1,0 +1,159 @@
+"""Time every way to compute the relation op beside softmax attention at the same shape, and print a table and JSON lines.
+
+The eager formula is what one writes down first: the pair norm, the activation and a causal mean over a (B, S, T, D) tensor, differentiated
+by autograd. Rounds are interleaved, so that a change of the machine's speed meets all; medians are compared, in one run only.
+
+    python bench/relation.py --threads 2
+    python bench/relation.py --shape 64 34 192 --no-compiled
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from relnet import ops
+from relnet.ops import relation_cpu
+
+Relation = Callable[[Tensor, Tensor], Tensor]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"exp": torch.exp, "relu": F.relu, "elu": F.elu, "gelu": F.gelu}
+
+
+def formula(activation: str) -> Relation:
+    """Return the formula over all pairs at once, causal, one head, S = T, exact pair norm."""
+
+    def eager(source: Tensor, target: Tensor) -> Tensor:
+        x = source[:, None] + target[:, :, None]
+        x = x - x.mean(-1, keepdim=True)
+        x = ACTIVATIONS[activation](x * x.square().mean(-1, keepdim=True).rsqrt())
+        length = x.shape[1]
+        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        return x.masked_fill(later[..., None], 0.0).sum(2) / torch.arange(1, length + 1)[:, None]
+
+    return eager
+
+
+def attention(source: Tensor, target: Tensor) -> Tensor:
+    """PyTorch's fused softmax attention, one head: queries from the targets, keys and values from the sources."""
+    key = source[:, None]
+    return F.scaled_dot_product_attention(target[:, None], key, key, is_causal=True)[:, 0]
+
+
+def backend(name: str, activation: str) -> Relation:
+    """Return the op by one backend."""
+
+    def relation(source: Tensor, target: Tensor) -> Tensor:
+        return ops.relation_mean(source, target, activation=activation, backend=name)
+
+    return relation
+
+
+def seconds(relation: Relation, tensors: list[Tensor], both: bool) -> float:
+    """Wall time of one forward pass, or of one forward and backward pass."""
+    source, target, weights = tensors
+    source, target = source.detach().requires_grad_(both), target.detach().requires_grad_(both)
+    start = time.perf_counter()
+    y = relation(source, target)
+    if both:
+        torch.autograd.grad(y, (source, target), weights)
+    return time.perf_counter() - start
+
+
+def processor() -> str:
+    """Name of the processor, as the system tells it."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def surroundings() -> dict[str, object]:
+    """Return what the figures depend on beside the code."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit or None,
+        "threads": torch.get_num_threads(),
+        "processor": processor(),
+        "isa": None if relation_cpu.KERNEL.missing() else relation_cpu.isa(),
+        "torch": torch.__version__,
+        "system": platform.platform(),
+        "allocator": {name: value for name, value in os.environ.items() if name.startswith(("MALLOC_", "LD_PRELOAD"))},
+    }
+
+
+def measure(shape: list[int], activation: str, rounds: int, compiled: bool) -> dict[str, dict[str, float]]:
+    """Return the median milliseconds of each way, forward and forward + backward."""
+    batch, length, width = shape
+    tensors = [torch.randn(batch, length, width) for _ in range(3)]
+    relations: dict[str, Relation] = {"eager": formula(activation)}
+    if compiled:
+        relations["compiled"] = torch.compile(formula(activation), dynamic=False)
+    names = ["blocked"] if relation_cpu.KERNEL.missing() else ["blocked", "cpu"]
+    relations |= {name: backend(name, activation) for name in names}
+    relations["attention"] = attention
+    expected = relations["blocked"](*tensors[:2])
+    for name in names:
+        assert (relations[name](*tensors[:2]) - expected).norm() < 1e-6 * expected.norm(), name
+    times: dict[str, dict[str, list[float]]] = {name: {"forward": [], "both": []} for name in relations}
+    for counted in [False] + [True] * rounds:
+        for name, relation in relations.items():
+            # The slow ones would take most of the time and need it least.
+            repeats = 1 if name in ("eager", "compiled") else 5
+            for both, kind in ((False, "forward"), (True, "both")):
+                taken = [seconds(relation, tensors, both) for _ in range(repeats)]
+                if counted:
+                    times[name][kind] += taken
+    return {
+        name: {kind: 1e3 * statistics.median(values) for kind, values in kinds.items()} for name, kinds in times.items()
+    }
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--shape", type=int, nargs=3, action="append", metavar=("B", "T", "D"), help="may stand several times"
+    )
+    parser.add_argument("--activation", choices=tuple(ACTIVATIONS), default="exp", help="default: exp")
+    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: 7)")
+    parser.add_argument(
+        "--threads", type=int, default=torch.get_num_threads(), help="default: as many as there are cores"
+    )
+    parser.add_argument(
+        "--compiled", action=argparse.BooleanOptionalAction, default=True, help="time torch.compile's formula too"
+    )
+    parser.add_argument("--json", type=Path, help="append a JSON line a shape to this file")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    torch.manual_seed(0)
+    about = surroundings()
+    print(json.dumps(about))
+    for shape in given.shape or [[64, 34, 192], [8, 258, 192]]:
+        medians = measure(shape, given.activation, given.rounds, given.compiled)
+        eager, rival = medians["eager"], medians["attention"]
+        print(
+            f"\nB={shape[0]} T={shape[1]} D={shape[2]}, {given.activation}, exact norm, causal, float32; medians in ms"
+        )
+        print(f"{'':10} {'forward':>10} {'both':>10} {'eager / it':>12} {'it / attention':>15}   (both)")
+        for name, row in medians.items():
+            speed, ratio = eager["both"] / row["both"], row["both"] / rival["both"]
+            print(f"{name:10} {row['forward']:10.2f} {row['both']:10.2f} {speed:12.1f} {ratio:15.2f}")
+        if given.json:
+            line = {"case": "relation_mean", "shape": shape, "activation": given.activation, "rounds": given.rounds}
+            with given.json.open("a") as file:
+                file.write(json.dumps({**line, "milliseconds": medians, **about}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
