@@ -124,10 +124,11 @@ def run_folder(folder: str | Path | None, name: str) -> Generator[Path]:
 
 def _make_new(stem: Path) -> Path:
     """Make the folder, with a number behind its name where that is taken."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
     path, number = stem, 1
     while True:
         try:
-            path.mkdir(parents=True)
+            path.mkdir()
             return path
         except FileExistsError:
             number += 1

@@ -74,6 +74,7 @@ def test_train_examines_what_an_interrupted_exam_left_out(capsys, tmp_path):
 @pytest.mark.parametrize("command", [("exam",), ("report",)])
 def test_of_several_processes_one_alone_examines_and_reports(capsys, monkeypatch, finished, command):
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert relnet(capsys, *command, finished) == ("", "")
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before

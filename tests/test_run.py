@@ -170,6 +170,14 @@ def test_two_that_take_a_new_folder_at_once_get_two(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [second.name], "an empty one is taken back"
 
 
+def test_a_place_for_runs_that_is_no_folder_is_an_error(tmp_path, monkeypatch):
+    for kind in ("file", "link"):
+        monkeypatch.setenv(run.RUNS_VARIABLE, str(tmp_path / kind))
+        (tmp_path / kind).symlink_to("nowhere") if kind == "link" else (tmp_path / kind).touch()
+        with pytest.raises(OSError, match=kind), run.run_folder(None, "a"):
+            pass
+
+
 def test_several_processes_need_the_name_of_the_folder(tmp_path, monkeypatch):
     monkeypatch.setenv(run.RUNS_VARIABLE, str(tmp_path))
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -238,6 +246,7 @@ def test_an_exam_of_other_lengths_or_seeds_does_not_count_as_the_runs(tmp_path):
 
 def test_only_the_main_process_examines(tmp_path, monkeypatch):
     finished = run.train(small_config(), tmp_path, device="cpu")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     run.examine_unless_done(finished)
     assert not (tmp_path / "exam.jsonl").exists()

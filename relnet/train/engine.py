@@ -158,7 +158,7 @@ def num_processes() -> int:
 
 def is_main_process() -> bool:
     """Return whether this is the first of them, the one that writes, examines and prints."""
-    return int(os.environ.get("RANK", "0")) == 0
+    return num_processes() == 1 or os.environ.get("RANK") == "0"
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from accelerate.tracking import GeneralTracker
 
-from relnet.train.engine import Engine
+from relnet.train.engine import Engine, is_main_process, num_processes
 from tests.assertions import assert_same_bits
 from tests.train.fakes import train_tiny
 
@@ -126,3 +126,15 @@ def test_a_tracker_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(ValueError, match="tracker 'papyrus': not installed or unknown"):
         train_tiny(tmp_path / "run", trackers=["papyrus"])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("size", "rank", "main"), [(None, None, True), ("1", "3", True), ("2", "0", True), ("2", "1", False)]
+)
+def test_the_first_of_several_processes_is_the_main_one(monkeypatch, size, rank, main):
+    for name, value in (("WORLD_SIZE", size), ("RANK", rank)):
+        monkeypatch.delenv(name, raising=False)
+        if value:
+            monkeypatch.setenv(name, value)
+    assert is_main_process() == main
+    assert num_processes() == int(size or 1)
