@@ -35,8 +35,8 @@ def added_memory(T: int, backends: list[str]) -> list[int]:
 
 def test_the_blocked_path_adds_a_small_part_of_what_the_definition_adds():
     blocked, definition = added_memory(160, ["blocked", "reference"])
-    # A (B, S, T, D) tensor is 79 MB there, and the measurement sees several of them.
-    assert definition > 250e6
+    # A (B, S, T, D) tensor is 79 MB there, and the measurement sees more than one.
+    assert definition > 150e6
     assert blocked < 40e6
 
 

@@ -195,7 +195,10 @@ def test_any_mask_window_and_block_size_gives_the_definition(call):
         assert_close(y, relation_by_loops(draw(0, rows, T, D), draw(1, rows, S, D), **arguments), 1e-13)
 
 
-@pytest.mark.parametrize(("backend", "norm", "activation"), PATHS)
+# "approximate" normalises rows before the backend sees them: one activation stands for all.
+@pytest.mark.parametrize(
+    ("backend", "norm", "activation"), [path for path in PATHS if path[1] != "approximate" or path[2] == "exp"]
+)
 def test_first_and_second_derivatives_are_those_of_the_output(backend, norm, activation):
     heads, windows = (2, None) if backend == "linear" else (2, [2, None])
     mask = torch.tensor([[True, False, True, True]])
