@@ -224,6 +224,19 @@ def test_derivatives_exist_when_one_input_is_a_constant(backend):
         assert torch.autograd.gradgradcheck(op, variables)
 
 
+@pytest.mark.parametrize("backend", ["blocked", "linear"])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_one_of_the_two_gradients_can_be_differentiated_alone(backend, kept):
+    results = []
+    for name in (backend, "reference"):
+        inputs = (draw(3, 1, 4, 6).requires_grad_(), draw(4, 1, 3, 6).requires_grad_())
+        y = ops.relation_mean(*inputs, norm="approximate", backend=name)
+        gradient = torch.autograd.grad(y.sin().sum(), inputs, create_graph=True)[kept]
+        results.append(torch.autograd.grad(gradient.square().sum(), inputs))
+    for got, want in zip(*results, strict=True):
+        assert_close(got, want, 1e-12)
+
+
 def hessian_penalty_gradient(source, target, backend, **arguments):
     """Gradient of ||H v||^2, H the Hessian of a loss with respect to source and target: a third derivative."""
     inputs = (source.requires_grad_(), target.requires_grad_())
