@@ -71,17 +71,18 @@ def linear_attention(
             return y.to(dtype), None
         length = query.shape[-2]
         chunk = length if in_reference() else CHUNK
-        if state is None:
-            key_value = value.new_zeros(*key.shape[:2], key.shape[-1], value.shape[-1])
-            state = LinearAttentionState(key_value, key.new_zeros(*key.shape[:2], key.shape[-1]))
         parts = []
         for q, k, v in zip(query.split(chunk, -2), key.split(chunk, -2), value.split(chunk, -2), strict=True):
             weights = (q @ k.transpose(-1, -2)).tril()
-            numerator = weights @ v + q @ state.key_value
-            normaliser = weights.sum(-1, keepdim=True) + q @ state.key[..., None]
+            numerator, normaliser = weights @ v, weights.sum(-1, keepdim=True)
+            new = LinearAttentionState(k.transpose(-1, -2) @ v, k.sum(-2))
+            if state is not None:
+                numerator = numerator + q @ state.key_value
+                normaliser = normaliser + q @ state.key[..., None]
+                new = LinearAttentionState(state.key_value + new.key_value, state.key + new.key)
             parts.append(_divide(numerator, normaliser))
-            state = LinearAttentionState(state.key_value + k.transpose(-1, -2) @ v, state.key + k.sum(-2))
-        return torch.cat(parts, dim=-2).to(dtype), state
+            state = new
+        return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)).to(dtype), state
 
 
 def _check(

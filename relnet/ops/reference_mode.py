@@ -32,6 +32,19 @@ def in_reference() -> bool:
     return _reference_depth > 0
 
 
+def transform() -> str | None:
+    """Return "forward-mode", "torch.func" or "vmap" inside one of PyTorch's transforms, None in plain eager or compiled code."""
+    if forward_ad._current_level >= 0:
+        return "forward-mode"
+    if torch.compiler.is_compiling():
+        # torch.compile cannot ask for the stack of transforms, and fails by itself on those that are left.
+        return None
+    levels = [level.key() for level in torch._C._functorch.get_interpreter_stack() or []]
+    if any(key != torch._C._functorch.TransformType.Vmap for key in levels):
+        return "torch.func"
+    return "vmap" if levels else None
+
+
 def refuse_transforms(op_name: str) -> None:
     """Raise NotImplementedError where a custom op would give zeros in silence, or fail without saying what helps.
 
@@ -39,15 +52,8 @@ def refuse_transforms(op_name: str) -> None:
     """
     if in_reference():
         return
-    mode = None
-    if forward_ad._current_level >= 0:
-        mode = "forward-mode"
-    elif not torch.compiler.is_compiling():
-        # torch.compile cannot ask for the stack of transforms, and fails by itself on those that are left.
-        for level in torch._C._functorch.get_interpreter_stack() or []:
-            if level.key() != torch._C._functorch.TransformType.Vmap:
-                mode = "torch.func"
-    if mode is not None:
+    mode = transform()
+    if mode not in (None, "vmap"):
         raise NotImplementedError(
             f"{op_name} has no {mode} derivative; use torch.autograd.grad, "
             "or compute by the definition: with ops.use_reference(): ..."

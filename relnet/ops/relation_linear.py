@@ -75,6 +75,32 @@ def _decayed_cumsum_backward(ctx, grad: Tensor):
 decayed_cumsum.register_autograd(_decayed_cumsum_backward, setup_context=_keep_decay)
 
 
+@torch.library.custom_op("relnet::running_maximum", mutates_args=())
+def running_maximum(x: Tensor) -> Tensor:
+    """Return the maximum over positions up to each one, along dimension 1 of (B, T, D); NaN from the first NaN on.
+
+    In two levels as `decayed_cumsum`: torch.cummax reads one number a time along this dimension.
+    """
+    rows, length, width = x.shape
+    chunk = max(1, math.isqrt(length))
+    num_chunks = -(-length // chunk)
+    padded = x.new_full((rows, num_chunks * chunk, width), -torch.inf)
+    padded[:, :length] = x
+    y = padded.view(rows, num_chunks, chunk, width)
+    for step in range(1, chunk):
+        torch.maximum(y[:, :, step], y[:, :, step - 1], out=y[:, :, step])
+    last = y[:, :, -1].clone()
+    for index in range(1, num_chunks):
+        torch.maximum(last[:, index], last[:, index - 1], out=last[:, index])
+    torch.maximum(y[:, 1:], last[:, :-1, None], out=y[:, 1:])
+    return padded[:, :length].contiguous()
+
+
+@running_maximum.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape)
+
+
 def _finite_reference(maximum: Tensor) -> Tensor:
     """Replace an infinite maximum by 0: inf - inf is NaN where exp(inf) = inf is meant."""
     return torch.where(maximum.isinf(), 0.0, maximum)
@@ -85,7 +111,7 @@ def running_sums(source: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tenso
     visible = source.detach()
     if key_mask is not None:
         visible = visible.masked_fill(~key_mask[..., None], -torch.inf)
-    maximum = visible.cummax(dim=1).values
+    maximum = running_maximum(visible)
     reference = _finite_reference(maximum)
     before = torch.cat([torch.full_like(maximum[:, :1], -torch.inf), maximum[:, :-1]], dim=1)
     # From an infinite source on the sum is infinite, whatever is carried; a decay of inf would turn it into NaN.
