@@ -308,22 +308,43 @@ def test_ordinary_autograd_and_no_autograd_work(call):
 # torch.library and torch.compile
 
 
-@pytest.mark.parametrize(("norm", "windows", "mask"), [("exact", [2, 0], "left"), ("none", [], "none")])
-@pytest.mark.parametrize("backend", sorted({"blocked", FASTEST}))
-def test_the_custom_ops_pass_opcheck(norm, windows, mask, backend):
+QUICK_CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
+
+
+def opcheck_relation(backend: str, norm: str, windows: list[int], mask: str, checks: tuple[str, ...]) -> None:
     dtype = torch.float32 if backend == "cpu" else torch.float64
     source = draw(0, 2, 5, 6, dtype=dtype).requires_grad_()
     target = draw(1, 2, 4, 6, dtype=dtype).requires_grad_()
     key_mask = make_mask(mask, 2, 5)
     operator = relation.OPERATORS[backend]
-    torch.library.opcheck(operator, (source, target, key_mask, "exp", norm, True, 2, windows, False))
-    # What is kept is unspecified at invalid pairs, so that two runs may differ there.
-    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(operator, (source, target, key_mask, "exp", norm, True, 2, windows, True), test_utils=checks)
+    torch.library.opcheck(operator, (source, target, key_mask, "exp", norm, True, 2, windows, False), test_utils=checks)
     kept = operator(source, target, key_mask, "exp", norm, True, 2, windows, True)[1].detach()
     grad = draw(2, 2, 4, 6, dtype=dtype).requires_grad_()
     backward = getattr(torch.ops.relnet, f"relation_{backend}_backward").default
-    torch.library.opcheck(backward, (grad, source, target, key_mask, kept, "exp", norm, True, 2, windows))
+    arguments = (grad, source, target, key_mask, kept, "exp", norm, True, 2, windows)
+    torch.library.opcheck(backward, arguments, test_utils=checks)
+
+
+every_operator = pytest.mark.parametrize("backend", sorted({"blocked", FASTEST}))
+
+
+@every_operator
+@pytest.mark.parametrize("norm", ["exact", "rms", "none"])
+@pytest.mark.parametrize(("windows", "mask"), [([2, 0], "left"), ([], "none")])
+def test_the_custom_ops_pass_opcheck(backend, norm, windows, mask):
+    opcheck_relation(backend, norm, windows, mask, QUICK_CHECKS)
+    source, target = (draw(seed, 2, 5, 6).requires_grad_() for seed in (0, 1))
+    keeping = (source, target, make_mask(mask, 2, 5), "exp", norm, True, 2, windows, True)
+    # What is kept is unspecified at invalid pairs, so that two runs may differ there: not the whole of opcheck.
+    torch.library.opcheck(relation.OPERATORS[backend], keeping, test_utils=QUICK_CHECKS)
+
+
+@pytest.mark.slow
+@every_operator
+@pytest.mark.parametrize(("norm", "windows", "mask"), [("exact", [2, 0], "left"), ("none", [], "none")])
+def test_the_custom_ops_pass_the_rest_of_opcheck(backend, norm, windows, mask):
+    """The one check that is left traces forward and backward by torch.compile's means with every dimension unknown."""
+    opcheck_relation(backend, norm, windows, mask, ("test_aot_dispatch_dynamic",))
 
 
 def test_the_decayed_sum_passes_opcheck():

@@ -209,7 +209,8 @@ def test_first_and_second_derivatives_are_those_of_the_output(backend, norm, act
 
     inputs = (draw(3, 1, 4, 6).requires_grad_(), draw(4, 1, 2, 6).requires_grad_())
     assert torch.autograd.gradcheck(op, inputs)
-    assert torch.autograd.gradgradcheck(op, inputs)
+    # Random projections of the second derivative, not each of its entries.
+    assert torch.autograd.gradgradcheck(op, inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("backend", ["blocked", "linear"])
