@@ -201,6 +201,10 @@ class Report:
     """PNG file of the learning curves; an existing file is kept and a new name chosen. Default: curves.png in the first folder."""
     markdown: bool = False
     """Print the table as Markdown."""
+    json: Path | None = None
+    """New file to write one JSON line a run into: config, result, exam and curve, to keep when the run folders are gone."""
+    command: str = ""
+    """The command that made the runs, to stand in --json's lines."""
 
     def __call__(self) -> None:
         """Run the command."""
@@ -210,6 +214,10 @@ class Report:
         out.print((report.markdown if self.markdown else report.table)(runs))
         path = report.learning_curves(runs, self.figure or self.folders[0] / "curves.png")
         out.print(f"\nlearning curves: {path}")
+        if self.json:
+            with self.json.open("x") as file:
+                file.writelines(one.to_json(self.command) + "\n" for one in runs)
+            out.print(f"JSON lines: {self.json}")
 
 
 Command = (
@@ -264,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = parse(arguments)
         if main_process or isinstance(command, Train | Compare):
             command()
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError, FileExistsError) as error:
         _complain(str(error))
         return 2
     except (OSError, FloatingPointError, NotImplementedError) as error:

@@ -157,6 +157,22 @@ def test_report_draws_and_never_overwrites(capsys, finished, tmp_path):
     assert "|" in out
 
 
+def test_report_keeps_runs_as_json_lines_in_a_new_file(capsys, finished, tmp_path):
+    lines = tmp_path / "runs.jsonl"
+    arguments = ("report", finished, "--figure", tmp_path / "c.png", "--json", lines, "--command", "relnet train ...")
+    relnet(capsys, *arguments)
+    (run,) = (json.loads(line) for line in lines.read_text().splitlines())
+    assert run["command"] == "relnet train ..."
+    assert run["curve"]["step"] == [1, 2, 3]
+    assert run["config"]["train"]["seed"] == 0
+    assert run["result"]["steps"] == 3
+    assert {row["mode"] for row in run["exam"]} == {"teacher_forced", "free_running"}
+    before = lines.read_bytes()
+    _, err = relnet(capsys, *arguments, status=2)
+    assert "exists" in err
+    assert lines.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

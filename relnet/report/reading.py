@@ -37,6 +37,20 @@ class Run:
     updates: list[dict[str, Any]]
     exam: list[dict[str, Any]]
 
+    def to_json(self, command: str = "") -> str:
+        """The run as one line of JSON: command, config, result, exam (counts), and its curve as lists over the updates."""
+        columns = ("step", "loss", "accuracy", "window_accuracy")
+        curve = {name: [round(update[name], 6) for update in self.updates] for name in columns}
+        exam = [{name: value for name, value in row.items() if name != "first_errors"} for row in self.exam]
+        content = {
+            "format": FORMAT,
+            "command": command,
+            "name": self.name,
+            "config": self.config,
+            "result": self.result,
+        }
+        return json.dumps({**content, "exam": exam, "curve": curve})
+
     @property
     def steps(self) -> int:
         """Updates done."""
