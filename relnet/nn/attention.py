@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relnet import ops
-from relnet.nn.mixer import Mixer, MixerConfig, check_size, initialise, join_masks
+from relnet.nn.mixer import Mixer, MixerConfig, initialise, join_masks, width_of_heads
 from relnet.nn.positions import alibi_bias, rotate
 from relnet.nn.state import Cache, State
-from relnet.ops.checks import check_choice, check_heads
+from relnet.ops.checks import check_choice
 from relnet.ops.pairs import Pairs
 from relnet.ops.prepare import merge_heads, split_heads
 
@@ -61,11 +61,7 @@ class Attention(Mixer):
         explicit: bool = False,
     ) -> None:
         super().__init__(width)
-        if head_width is None:
-            check_heads("width", width, heads)
-            head_width = width // heads
-        check_size("heads", heads)
-        check_size("head_width", head_width)
+        head_width = width_of_heads(width, heads, head_width)
         check_choice("positions", positions, ("none", "rope", "alibi", "hard_alibi"))
         if positions == "rope" and head_width % 2:
             raise ValueError(f"head_width {head_width} is odd; RoPE turns channels in pairs, give an even one")
@@ -90,18 +86,12 @@ class Attention(Mixer):
 
     def _bias(self, pairs: Pairs, real: Tensor, dtype: torch.dtype) -> Tensor | None:
         """Return what is added to the scores, (B or 1, H or 1, S, T): -inf at invalid pairs; or None where is_causal says it all."""
-        targets, sources = slice(0, pairs.num_targets), slice(0, pairs.num_sources)
-        limits = self.limits or (0,)
-        masks = [pairs.invalid(limit, targets, sources) for limit in limits]
-        found = [mask for mask in masks if mask is not None]
         bias = None
         if self.positions == "alibi":
             bias = alibi_bias(self.heads, real[:, pairs.offset :], real, dtype)
-        if not found:
+        invalid = pairs.invalid_by_head()
+        if invalid is None:
             return bias
-        shape = (max(mask.shape[0] for mask in found), 1, pairs.num_targets, pairs.num_sources)
-        nothing = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=pairs.device)
-        invalid = torch.cat([(nothing if mask is None else mask).expand(shape) for mask in masks], dim=1)
         # A pad target without a real source attends to all: finite, and set to 0 in the end.
         invalid = invalid & ~invalid.all(-1, keepdim=True)
         bias = torch.zeros(1, 1, 1, 1, dtype=dtype, device=pairs.device) if bias is None else bias

@@ -9,9 +9,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from relnet import ops
-from relnet.nn.mixer import Mixer, MixerConfig, check_size, initialise
+from relnet.nn.mixer import Mixer, MixerConfig, initialise, width_of_heads
 from relnet.nn.state import State, trackable
-from relnet.ops.checks import check_heads
 from relnet.ops.prepare import merge_heads, split_heads
 
 
@@ -39,11 +38,7 @@ class LinearAttention(Mixer):
 
     def __init__(self, width: int, heads: int = 1, head_width: int | None = None, causal: bool = True) -> None:
         super().__init__(width)
-        if head_width is None:
-            check_heads("width", width, heads)
-            head_width = width // heads
-        check_size("heads", heads)
-        check_size("head_width", head_width)
+        head_width = width_of_heads(width, heads, head_width)
         self.heads, self.causal = heads, causal
         self.query_key_value = nn.Linear(width, 3 * heads * head_width, bias=False)
         self.out = nn.Linear(heads * head_width, width, bias=False)

@@ -8,16 +8,13 @@ whatever stands there, and y is exactly 0: no bit of an output or gradient at a 
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from relnet.nn.state import Cache, State
-from relnet.ops.checks import check_floating, check_mask
-
-if TYPE_CHECKING:
-    from typing import Any
+from relnet.ops.checks import check_floating, check_heads, check_mask
 
 # Standard deviation of every weight matrix at the start (CausalRN, appendix D).
 WEIGHT_STD = 0.02
@@ -27,6 +24,16 @@ def check_size(name: str, value: object) -> None:
     """Refuse what is not an integer of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name}={value!r}; give an integer of at least 1")
+
+
+def width_of_heads(width: int, heads: int, head_width: int | None) -> int:
+    """Return the channels a head: head_width, or width shared out; ValueError where that does not come out even."""
+    if head_width is None:
+        check_heads("width", width, heads)
+        head_width = width // heads
+    check_size("heads", heads)
+    check_size("head_width", head_width)
+    return head_width
 
 
 class Mixer(nn.Module):

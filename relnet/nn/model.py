@@ -17,7 +17,7 @@ from relnet import ops
 from relnet.nn.attention import AttentionConfig
 from relnet.nn.linear_attention import LinearAttentionConfig
 from relnet.nn.lstm import LSTMConfig
-from relnet.nn.mixer import MixerConfig, initialise
+from relnet.nn.mixer import MixerConfig, check_size, initialise
 from relnet.nn.relation import CausalRNConfig, LinearCausalRNConfig
 from relnet.nn.state import State
 from relnet.ops.checks import check_choice, check_floating, check_mask
@@ -50,14 +50,12 @@ class ModelConfig:
         """One mixer configuration a block."""
         return self.mixer if isinstance(self.mixer, tuple) else (self.mixer,) * self.depth
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Raise ValueError for numbers that do not fit together."""
         for name in ("vocab_size", "width", "depth", "context", "mlp"):
             value = getattr(self, name)
-            if value is None and name in ("context", "mlp"):
-                continue
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}={value!r}; give an integer of at least 1")
+            if value is not None or name not in ("context", "mlp"):
+                check_size(name, value)
         check_choice("positions", self.positions, ("learned", "none"))
         if self.positions == "learned" and self.context is None:
             raise ValueError("positions='learned' need context=, the longest sequence; or take positions='none'")
@@ -125,11 +123,10 @@ class SequenceModel(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        config.check()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.width)
-        learned = config.positions == "learned" and config.context is not None
-        self.position = nn.Embedding(config.context or 1, config.width) if learned else None
+        learned = config.context if config.positions == "learned" else None
+        self.position = None if learned is None else nn.Embedding(learned, config.width)
         self.blocks = nn.ModuleList(Block(mixer, config.width, config.mlp) for mixer in config.mixers)
         self.head = nn.Linear(config.width, config.vocab_size, bias=False)
         initialise(self, num_additions=config.depth * (1 if config.mlp is None else 2))

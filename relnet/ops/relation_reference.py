@@ -39,10 +39,5 @@ def pair_sum(source: Tensor, target: Tensor, invalid: Tensor | None, activation:
 
 def relation_mean_reference(source: Tensor, target: Tensor, pairs: Pairs, activation: str, norm: str) -> Tensor:
     """Return the mean over valid sources; source (B, H, T, d), target (B, H, S, d) -> (B, H, S, d)."""
-    targets, sources = slice(0, pairs.num_targets), slice(0, pairs.num_sources)
-    heads = pairs.windows or (0,)
-    invalid = [pairs.invalid(window, targets, sources) for window in heads]
-    everything = torch.zeros(1, 1, pairs.num_targets, pairs.num_sources, dtype=torch.bool, device=source.device)
-    parts = [everything if part is None else part.expand(-1, -1, pairs.num_targets, -1) for part in invalid]
-    total = pair_sum(source, target, torch.cat(parts, dim=1), activation, norm)
+    total = pair_sum(source, target, pairs.invalid_by_head(), activation, norm)
     return total / pairs.counts().clamp(min=1)[..., None]

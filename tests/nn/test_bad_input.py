@@ -147,9 +147,8 @@ CONFIGS: dict[str, tuple[dict, str]] = {
 @pytest.mark.parametrize("case", CONFIGS)
 def test_model_configurations_that_do_not_fit_are_refused(case):
     changes, message = CONFIGS[case]
-    config = model_config(**({"mixer": nn.CausalRNConfig(), "depth": 2} | changes))
     with pytest.raises(ValueError, match=re.escape(message)):
-        nn.SequenceModel(config)
+        nn.SequenceModel(model_config(**({"mixer": nn.CausalRNConfig(), "depth": 2} | changes)))
 
 
 MASK = torch.tensor([[True, False, True], [False, True, True]])
