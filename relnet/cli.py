@@ -5,6 +5,7 @@ import io
 import itertools
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
+import relnet
 from relnet import exam, nn, recipes, report, run
 from relnet.progress import TrainingProgress
 from relnet.run import RunConfig
@@ -260,6 +262,14 @@ def _complain(message: str) -> None:
     print(f"relnet: {message}", file=sys.stderr)
 
 
+def _resuming(arguments: Sequence[str], folder: Path) -> str:
+    """The same command, told to go on in its folder."""
+    words = ["relnet", *arguments]
+    words += [] if "--out" in words else ["--out", str(folder)]
+    words += [] if "--resume" in words else ["--resume"]
+    return shlex.join(words)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status: 0, 1 (failed), 2 (a mistake in what was asked), 130 (Ctrl-C).
 
@@ -268,6 +278,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     main_process = is_main_process()
     out.quiet = status.quiet = not main_process
     logging.basicConfig(format="relnet: %(message)s", level=logging.WARNING if main_process else logging.ERROR)
+    if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        out.print(f"relnet {relnet.__version__}")
+        return 0
+    command = None
     try:
         command = parse(arguments)
         if main_process or isinstance(command, Train | Compare):
@@ -280,6 +294,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt as error:
         _complain(str(error) or "stopped")
+        if isinstance(command, Train | Compare) and (folder := command.out or run.newest_folder()):
+            _complain(f"to go on: {_resuming(sys.argv[1:] if arguments is None else arguments, folder)}")
         return 130
     return 0
 

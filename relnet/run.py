@@ -69,6 +69,12 @@ def _converter() -> cattrs.Converter:
 
 def config_to_json(config: RunConfig) -> str:
     """Return the config as JSON, each task and mixer with its type."""
+    for mixer in config.model.mixers:
+        if not isinstance(mixer, nn.CausalMixerConfig):
+            raise ValueError(
+                f"{type(mixer).__name__} is no mixer that a run folder can hold; add it to CausalMixerConfig in relnet/nn/model.py, "
+                "or train the model by relnet.train.train"
+            )
     content = _converter().unstructure(config)
     content["task"] = {"_type": type(config.task).__name__, **content["task"]}
     return json.dumps({"format": CONFIG_FORMAT, **content}, indent=2) + "\n"
@@ -100,6 +106,12 @@ def _fault(error: BaseException, kind: type | None) -> str:
 def runs_root() -> Path:
     """Return the folder that run folders go to: $RELNET_RUNS, or runs/ in the current folder."""
     return Path(os.environ.get(RUNS_VARIABLE) or "runs")
+
+
+def newest_folder() -> Path | None:
+    """Return the folder under `runs_root()` that was begun last, if there is one."""
+    folders = [path for path in runs_root().glob("*") if path.is_dir()]
+    return max(folders, key=lambda path: path.stat().st_ctime, default=None)
 
 
 @contextlib.contextmanager
@@ -157,9 +169,19 @@ def _check_config(config: RunConfig, folder: Path) -> None:
     found = read_config(folder)
     saving = {name: getattr(config.train, name) for name in training.SAVING}
     found = dataclasses.replace(found, train=dataclasses.replace(found.train, **saving))
-    if found != config:
-        different = [f.name for f in dataclasses.fields(found) if getattr(found, f.name) != getattr(config, f.name)]
-        raise ValueError(f"{folder} holds another config (different: {', '.join(different)}); give another folder")
+    if different := list(_differences(json.loads(config_to_json(found)), json.loads(config_to_json(config)))):
+        raise ValueError(
+            f"{folder} holds another config ({', '.join(different)}); give its settings to go on, or another folder"
+        )
+
+
+def _differences(there: Any, here: Any, name: str = "") -> Generator[str]:
+    """Yield each setting that two configs, as JSON, do not share, with both values."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in {**there, **here}:
+            yield from _differences(there.get(key), here.get(key), f"{name}.{key}" if name else key)
+    elif there != here:
+        yield f"{name} {there!r} there, {here!r} here"
 
 
 def train(
@@ -192,11 +214,12 @@ def train(
     """
     with run_folder(folder, config.name) as place:
         _check_config(config, place)
+        settings = config_to_json(config)
         model = build_model(config)
 
         def begin() -> None:
             if not (place / "config.json").exists():
-                training.write_atomically(place / "config.json", config_to_json(config).encode())
+                training.write_atomically(place / "config.json", settings.encode())
             if on_start:
                 on_start(config, model)
 

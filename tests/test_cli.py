@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+import relnet as relnet_package
 from relnet import cli
 from tests.launching import launch_two
 
@@ -244,6 +245,12 @@ def test_ctrl_c_exits_130_and_says_how_to_go_on(capsys, monkeypatch, tmp_path):
     arguments = ("train", "copying", "--length", 3, "--max-steps", 3, "--out", tmp_path / "run", *SMALL)
     _, err = relnet(capsys, *arguments, status=130)
     assert "stopped after update 7" in err
+    assert f"relnet: to go on: relnet {' '.join(map(str, arguments))} --resume\n" in err
+
+
+def test_the_version_is_told(capsys):
+    out, _ = relnet(capsys, "--version")
+    assert out == f"relnet {relnet_package.__version__}\n"
 
 
 def test_the_module_runs_as_a_program():

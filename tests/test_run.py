@@ -88,7 +88,9 @@ def test_a_folder_is_never_reused_in_silence(tmp_path):
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match="already holds a run"):
         run.train(small_config(), tmp_path / "run", device="cpu")
-    with pytest.raises(ValueError, match=r"another config \(different: task, model\)"):
+    with pytest.raises(
+        ValueError, match=r"another config \(task\.length 3 there, 4 here, model\.context 8 there, 10 here\)"
+    ):
         run.train(small_config(length=4), tmp_path / "run", device="cpu", resume=True)
     assert {path: path.read_bytes() for path in before} == before
 
@@ -135,7 +137,7 @@ def test_how_often_a_run_is_saved_may_change_at_a_resumption(tmp_path):
     run.train(often, tmp_path, device="cpu", resume=True, on_step=lambda record: steps.append(record.step))
     assert steps == [3, 4]
     assert len(list((tmp_path / "checkpoints").iterdir())) == 4
-    with pytest.raises(ValueError, match=r"another config \(different: train\)"):
+    with pytest.raises(ValueError, match=r"another config \(train\.lr 0\.0005 there, 1\.0 here\)"):
         run.train(small_config(lr=1.0), tmp_path, device="cpu", resume=True)
 
 
@@ -302,3 +304,16 @@ def test_heads_of_a_model_that_has_none_are_refused_where_they_are_asked_of_it_a
     causalrn, lstm = recipes.compare_copying(mixers=("causalrn", "lstm"), heads=4)
     assert causalrn.model.mixer == nn.CausalRNConfig(heads=4)
     assert lstm.model.mixer == nn.LSTMConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class StrangeConfig(nn.MixerConfig):
+    mixer = nn.LSTM
+
+
+def test_a_mixer_that_no_run_folder_can_hold_is_refused_before_anything_is_made(tmp_path):
+    config = small_config()
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, mixer=StrangeConfig()))
+    with pytest.raises(ValueError, match="StrangeConfig is no mixer that a run folder can hold"):
+        run.train(config, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()

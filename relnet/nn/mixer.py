@@ -72,6 +72,10 @@ class Mixer(nn.Module):
         if not self.causal:
             raise ValueError(f"a bidirectional {name} has no state; call mixer(x, mask)")
         if not isinstance(state, self.state_kind):
+            if isinstance(state, Tensor):
+                raise ValueError(
+                    f"a tensor stands where the state belongs; a mask goes by name: {name}(...)(x, mask=mask)"
+                )
             raise ValueError(
                 f"the state is a {type(state).__name__} and {name} goes on from a {self.state_kind.__name__}; "
                 "give the one that its last call returned"

@@ -56,6 +56,8 @@ class ModelConfig:
             value = getattr(self, name)
             if value is not None or name not in ("context", "mlp"):
                 check_size(name, value)
+        if isinstance(self.mixer, list):
+            raise ValueError("mixer is a list; give one configuration a block as a tuple")
         check_choice("positions", self.positions, ("learned", "none"))
         if self.positions == "learned" and self.context is None:
             raise ValueError("positions='learned' need context=, the longest sequence; or take positions='none'")
@@ -65,7 +67,7 @@ class ModelConfig:
             )
         for mixer in self.mixers:
             if not isinstance(mixer, MixerConfig):
-                raise ValueError(f"mixer={mixer!r}; give a configuration such as nn.CausalRNConfig()")
+                raise ValueError(f"mixer is {mixer!r:.60}; give a configuration such as nn.CausalRNConfig()")
             if not mixer.mixer.causal or not getattr(mixer, "causal", True):
                 raise ValueError(f"{type(mixer).__name__} is bidirectional; a SequenceModel needs causal mixers")
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from relnet.ops.checks import check_floating, check_mask, check_same
 from relnet.ops.norm import arithmetic_dtype
+from relnet.ops.prepare import without_autocast
 from relnet.ops.reference_mode import in_reference
 
 CHUNK = 64
@@ -60,7 +61,7 @@ def linear_attention(
     """
     _check(query, key, value, causal, key_mask, state)
     dtype = value.dtype
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query.device):
         query, key, value = (x.to(arithmetic_dtype(dtype)) for x in (query, key, value))
         query, key = _features(query), _features(key)
         if key_mask is not None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from relnet.ops.kernel import Kernel, Settings
-from relnet.ops.prepare import enter, leave, pair_norm, split_heads
+from relnet.ops.prepare import enter, leave, pair_norm, split_heads, without_autocast
 from relnet.ops.relation_blocked import differentiable_backward
 
 Operator = Callable[[Tensor, Tensor, Tensor | None, str, str, bool, int, list[int], bool], tuple[Tensor, Tensor]]
@@ -31,7 +31,7 @@ def register(kernel: Kernel) -> Operator:
         windows: list[int],
         keep: bool,
     ) -> tuple[Tensor, Tensor]:
-        with torch.autocast(source.device.type, enabled=False):
+        with without_autocast(source.device):
             return kernel.forward(source, target, key_mask, Settings(activation, norm, causal, heads, windows), keep)
 
     @torch.library.custom_op(f"relnet::relation_{kernel.name}_backward", mutates_args=())
@@ -47,7 +47,7 @@ def register(kernel: Kernel) -> Operator:
         heads: int,
         windows: list[int],
     ) -> tuple[Tensor, Tensor]:
-        with torch.autocast(source.device.type, enabled=False):
+        with without_autocast(source.device):
             settings = Settings(activation, norm, causal, heads, windows)
             return kernel.backward(grad, source, target, key_mask, kept, settings)
 
@@ -78,7 +78,7 @@ def register(kernel: Kernel) -> Operator:
         grad, source, target, key_mask = ctx.saved_tensors
         cotangent_source = torch.zeros_like(source) if cotangent_source is None else cotangent_source
         cotangent_target = torch.zeros_like(target) if cotangent_target is None else cotangent_target
-        with torch.autocast(source.device.type, enabled=False):
+        with without_autocast(source.device):
             grads = _second_derivative(cotangent_source, cotangent_target, grad, source, target, key_mask, ctx.settings)
         return *grads, None, None, None, None, None, None, None
 

@@ -1,9 +1,17 @@
 """Bring p and q into the form that sums over pairs take, and gradients back: arithmetic dtype, masked sources at 0, heads, centring."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 
 from relnet.ops.norm import arithmetic_dtype, centre, plain_norm
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager:
+    """Keep the dtypes of the arithmetic inside a torch.autocast block."""
+    kind = device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def pair_norm(norm: str) -> str:

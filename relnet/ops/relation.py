@@ -16,7 +16,7 @@ from relnet.ops.checks import check_relation
 from relnet.ops.kernel import Kernel, Settings
 from relnet.ops.operators import register
 from relnet.ops.pairs import Pairs
-from relnet.ops.prepare import arithmetic, enter, merge_heads, normalise_heads, pair_norm
+from relnet.ops.prepare import arithmetic, enter, merge_heads, normalise_heads, pair_norm, without_autocast
 from relnet.ops.reference_mode import in_reference, refuse_transforms
 from relnet.ops.relation_linear import relation_mean_linear
 from relnet.ops.relation_reference import relation_mean_reference
@@ -109,7 +109,7 @@ def relation_mean(
     refuse_transforms("relation_mean")
     name, _ = _choose(source, activation, norm, windows, backend)
     dtype = source.dtype
-    with torch.autocast(source.device.type, enabled=False):
+    with without_autocast(source.device):
         if norm == "approximate":
             source, target = (normalise_heads(x, heads) for x in arithmetic(source, target, key_mask))
             norm = "none"

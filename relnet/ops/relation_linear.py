@@ -18,7 +18,7 @@ from torch import Tensor
 
 from relnet.ops.checks import check_relation
 from relnet.ops.pairs import Pairs
-from relnet.ops.prepare import arithmetic, normalise_heads
+from relnet.ops.prepare import arithmetic, normalise_heads, without_autocast
 from relnet.ops.reference_mode import in_reference, refuse_transforms
 
 LINEAR_BACKENDS = ("auto", "reference")
@@ -219,7 +219,7 @@ def linear_relation(
     refuse_transforms("linear_relation")
     if state is not None:
         _check_state(state, source, target, causal)
-    with torch.autocast(source.device.type, enabled=False):
+    with without_autocast(source.device):
         p, q = arithmetic(source, target, key_mask)
         if norm == "approximate":
             p, q = normalise_heads(p, heads), normalise_heads(q, heads)

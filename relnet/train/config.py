@@ -117,8 +117,8 @@ class TrainResult:
     steps_to_stay: int | None
     final_accuracy: float
     """Mean accuracy of the last 320 strings, each measured before its own update."""
-    seconds_per_step: float
-    """Median."""
+    seconds_per_step: float | None
+    """Median; None where the log was lost."""
     wall_seconds: float
     """Over all resumptions, checkpoints included; what a kill threw away is not counted."""
     num_parameters: int

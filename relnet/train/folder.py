@@ -29,7 +29,9 @@ def check_folder(folder: Path, resume: bool) -> None:
         raise ValueError(f"{folder} is a file: give a folder for the run")
     held = [name for name in HELD if (folder / name).exists()]
     if held and not resume:
-        raise ValueError(f"{folder} already holds a run ({', '.join(held)}): resume it, or use another folder")
+        raise ValueError(
+            f"{folder} already holds a run ({', '.join(held)}): resume it (--resume), or use another folder"
+        )
 
 
 @contextmanager

@@ -91,7 +91,10 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     for place, line in enumerate(lines, start=1):
         try:
-            number = json.loads(line)["step"]
+            content = json.loads(line)
+            number = content["step"]
+            if not isinstance(number, int) or not isinstance(content["seconds"], int | float):
+                raise TypeError
         except (ValueError, KeyError, TypeError):
             if place == len(lines):
                 return
@@ -114,6 +117,8 @@ def read_result(folder: Path) -> TrainResult | None:
         content = json.loads(path.read_bytes())
         if content["format"] != RESULT_FORMAT:
             raise ValueError(f"format {content['format']}, this relnet reads {RESULT_FORMAT}")
+        if not isinstance(content["settings"], dict):
+            raise TypeError("settings are missing")
         return TrainResult(**content)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a result that this relnet can read ({error}): use another folder") from error

@@ -239,13 +239,14 @@ class _Training:
         """Write the final weights, then the result, which is what marks the run as finished."""
         if self.engine.is_main:
             save_weights(self.model, self.folder / "model.safetensors")
+            seconds = [line["seconds"] for line in read_log(self.folder / "log.jsonl")]
             result = TrainResult(
                 format=RESULT_FORMAT,
                 steps=self.step,
                 steps_to_accuracy=self.meter.reached,
                 steps_to_stay=self.meter.stayed,
                 final_accuracy=self.meter.mean,
-                seconds_per_step=statistics.median(line["seconds"] for line in read_log(self.folder / "log.jsonl")),
+                seconds_per_step=statistics.median(seconds) if seconds else None,
                 wall_seconds=time.perf_counter() - self.began,
                 num_parameters=_num_parameters(self.model),
                 stopped="limit" if self.meter.stayed is None else "accuracy",

@@ -232,6 +232,21 @@ def test_inf_gives_what_the_formula_gives(backend, norm, activation, value):
     assert bool(dq[:, :2].isfinite().all())
 
 
+@pytest.mark.parametrize("backend", PAIRWISE)
+@pytest.mark.parametrize(("norm", "activation"), [("exact", "exp"), ("none", "gelu")])
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_a_gradient_that_is_not_finite_reaches_the_sources_that_its_target_sees_and_no_other(
+    backend, norm, activation, value
+):
+    weights = draw(2, 1, 40, 20)
+    weights[0, 21, 3] = value
+    form = {"norm": norm, "activation": activation, "windows": [3], "backend": backend}
+    _, dp, dq = run(draw(0, 1, 40, 20), draw(1, 1, 40, 20), weights, **form)
+    touched = (~dp[0].isfinite().all(-1)).nonzero()[:, 0].tolist()
+    assert touched == [19, 20, 21]
+    assert (~dq[0].isfinite().all(-1)).nonzero()[:, 0].tolist() == [21]
+
+
 def test_an_infinite_source_stays_infinite_in_the_running_sum():
     """A decay of 0 before it and an infinite one after it must not meet."""
     source = torch.zeros(1, 40, 1)

@@ -122,3 +122,17 @@ def test_a_package_inside_someone_elses_checkout_has_no_commit(tmp_path, monkeyp
 def test_without_git_there_is_no_commit_and_no_error(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert commit() is None
+
+
+def test_a_line_without_what_train_writes_is_named(tmp_path):
+    good = '{"step": 1, "seconds": 0.5}\n'
+    for bad in ('{"step": "x", "seconds": 0.5}\n', '{"step": 2}\n', "[]\n"):
+        (tmp_path / "log.jsonl").write_text(good + bad + good)
+        with pytest.raises(ValueError, match="line 2 is not a line that train wrote"):
+            read_log(tmp_path / "log.jsonl")
+
+
+def test_a_result_without_settings_is_refused(tmp_path):
+    (tmp_path / "result.json").write_text('{"format": 1, "settings": null}')
+    with pytest.raises(ValueError, match="settings are missing"):
+        read_result(tmp_path)

@@ -189,7 +189,9 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_the_run_and_changes_nothing
 @pytest.mark.parametrize("held", ["log.jsonl", "checkpoints", "model.safetensors", "result.json"])
 def test_a_folder_that_holds_a_run_is_not_used_again_in_silence(tmp_path, held):
     (tmp_path / held).write_text("precious")
-    with pytest.raises(ValueError, match=rf"already holds a run \({held}\): resume it, or use another folder"):
+    with pytest.raises(
+        ValueError, match=rf"already holds a run \({held}\): resume it \(--resume\), or use another folder"
+    ):
         train_tiny(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [held]
     assert (tmp_path / held).read_text() == "precious"

@@ -76,9 +76,16 @@ int relnet_choose_isa(const char* name) {
 // GOMP_parallel of the OpenMP library that is loaded already.
 void relnet_use_team(void* runner) { relnet::team_runner = reinterpret_cast<relnet::TeamRunner>(runner); }
 
-int relnet_relation_forward(const RelnetRelation* a, void* y) { return relnet::chosen->kernels->forward(*a, y); }
+// No exception leaves the library: what can be thrown is thrown for lack of memory or of threads.
+int relnet_relation_forward(const RelnetRelation* a, void* y) try {
+    return relnet::chosen->kernels->forward(*a, y);
+} catch (...) {
+    return 1;
+}
 
-int relnet_relation_backward(const RelnetRelation* a, const void* grad, void* grad_source, void* grad_target) {
+int relnet_relation_backward(const RelnetRelation* a, const void* grad, void* grad_source, void* grad_target) try {
     return relnet::chosen->kernels->backward(*a, grad, grad_source, grad_target);
+} catch (...) {
+    return 1;
 }
 }

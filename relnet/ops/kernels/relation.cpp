@@ -69,7 +69,9 @@ struct Geometry {
     int cuts(int length) const {
         const int64_t pieces = a.batch * a.heads, threads = a.num_threads;
         if (pieces % threads == 0 || pieces >= 8 * threads) return 1;
-        return int(std::max<int64_t>(1, std::min<int64_t>(4 * threads, length / BLOCK)));
+        // About four items a thread: more would only make more target gradients to add up.
+        const int64_t wanted = (4 * threads + pieces - 1) / pieces;
+        return int(std::max<int64_t>(1, std::min<int64_t>(wanted, length / BLOCK)));
     }
 };
 

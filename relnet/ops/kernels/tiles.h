@@ -71,7 +71,7 @@ inline void forward_tile(
 }
 
 // dz = g psi'(s x); gradient of p_i += s dz, of q_r += s dz, moment[r][i] += dz x (summed over channels later). EDGE: some pairs are
-// invalid; their x becomes 0, whatever it was.
+// invalid; their x and dz become 0, whatever they were.
 template <int R, int NV, bool EDGE, class Psi>
 RELNET_INLINE void backward_channels(
     const Psi& psi, const float* q, const float* g, float* grad_q, const float* p, float* grad_p, const float (*scales)[BLOCK],
@@ -90,6 +90,7 @@ RELNET_INLINE void backward_channels(
                 V x = add(P[v], load(q + channel));
                 if (EDGE) x = bit_and(x, set1(valid[r][i]));
                 V dz = psi.derivative(s, x, load(g + channel));
+                if (EDGE) dz = bit_and(dz, set1(valid[r][i]));
                 D[v] = fma(s, dz, D[v]);
                 total[r][v] = fma(s, dz, total[r][v]);
                 moment = fma(dz, x, moment);
