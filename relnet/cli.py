@@ -168,6 +168,8 @@ class Exam:
     """Of the strings."""
     batch_size: int = 64
     """Strings asked at once."""
+    data: Path | None = None
+    """Text file of strings of yours, one a line, to ask in place of random ones; these results are shown, not kept."""
     device: str = "auto"
     """auto, cpu, cuda, mps, or one GPU such as cuda:1."""
 
@@ -182,15 +184,18 @@ class Exam:
                 seeds=self.seeds,
                 num=self.num,
                 batch_size=self.batch_size,
+                data=self.data,
                 device=self.device,
-                on_row=_show_row,
+                # Results that are kept come in the table below.
+                on_row=lambda row: _show_row(row, out if self.data else status),
             )
-        out.print(report.table(report.read_runs(self.runs)))
+        if not self.data:
+            out.print(report.table(report.read_runs(self.runs)))
 
 
-def _show_row(row: exam.Row) -> None:
+def _show_row(row: exam.Row, console: Console) -> None:
     share = f"{row.exact}/{row.items} strings exact" if row.items else row.note
-    status.print(f"{row.subject}  length {row.length}  seed {row.seed}  {row.mode}: {share}")
+    console.print(f"{row.subject}  length {row.length}  seed {row.seed}  {row.mode}: {share}")
 
 
 @dataclass(frozen=True)

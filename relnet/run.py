@@ -256,12 +256,14 @@ def examine(
     num: int = 320,
     batch_size: int = 64,
     device: str | None = None,
+    data: str | Path | None = None,
     on_row: Callable[[exam.Row], None] | None = None,
 ) -> list[exam.Row]:
     """Give a run (or a finished run's folder) the exam of its own task; rows are appended to its exam.jsonl and returned.
 
     lengths: of the strings, None: the trained one; seeds, num: which items and how many a length and seed.
     device: where to compute, as for `train`; None: where the run's model is, the CPU for a folder.
+    data: a text file of strings, one a line, to ask in place of random ones; these rows are returned, but not kept: they are another exam.
     """
     if isinstance(run, Run):
         folder, config, model = run.folder, run.config, run.model
@@ -271,6 +273,13 @@ def examine(
         folder = Path(run)
         config, model = load(folder, device or "cpu")
     subject = exam.ModelSubject(model, name=config.name)
+    if data is not None:
+        # What it does not do itself it hands to its task, which no type checker sees.
+        own: Any = exam.OwnItems(config.task, data)
+        rows = []
+        for length, number in own.lengths.items():
+            rows += exam.evaluate(subject, own, lengths=(length,), num=number, batch_size=batch_size, on_row=on_row)
+        return rows
     return exam.evaluate(
         subject,
         config.task,

@@ -149,6 +149,23 @@ def test_exam_adds_results_and_says_what_a_model_cannot_take(capsys, finished):
     assert {row["length"] for row in rows} >= {2, 3, 50}
 
 
+def test_exam_asks_strings_of_the_users_own_and_keeps_no_result_of_them(capsys, finished, tmp_path):
+    strings = tmp_path / "strings.txt"
+    strings.write_text("abc\nxyz\nhi\nmuchtoolong\n")
+    before = (finished / "exam.jsonl").read_bytes()
+    out, _ = relnet(capsys, "exam", finished, "--data", strings, "--device", "cpu")
+    assert re.search(r"length 2 .*free_running: [01]/1 strings exact", out)
+    assert re.search(r"length 3 .*teacher_forced: [012]/2 strings exact", out)
+    assert "needs 24 tokens, the model takes at most 8" in out
+    assert (finished / "exam.jsonl").read_bytes() == before
+    for content, message in ((b"", "holds no string"), (b"ab1\n", "'1'"), (b"\xff\xfe", "no text file")):
+        strings.write_bytes(content)
+        _, err = relnet(capsys, "exam", finished, "--data", strings, status=2)
+        assert message in err
+    _, err = relnet(capsys, "exam", finished, "--data", tmp_path / "none", status=2)
+    assert "no text file" in err
+
+
 def test_report_draws_and_never_overwrites(capsys, finished, tmp_path):
     figure = tmp_path / "curves.png"
     figure.write_bytes(b"mine")

@@ -2,6 +2,17 @@
 
 from relnet.exam.decoding import complete, free_running, teacher_forced
 from relnet.exam.evaluate import MODES, Row, evaluate
+from relnet.exam.own import OwnItems
 from relnet.exam.subject import ModelSubject, Subject
 
-__all__ = ["MODES", "ModelSubject", "Row", "Subject", "complete", "evaluate", "free_running", "teacher_forced"]
+__all__ = [
+    "MODES",
+    "ModelSubject",
+    "OwnItems",
+    "Row",
+    "Subject",
+    "complete",
+    "evaluate",
+    "free_running",
+    "teacher_forced",
+]
