@@ -53,8 +53,7 @@ def test_a_model_gives_the_same_logits_at_once_and_step_by_step(model):
 
 def test_the_training_flags_are_as_before(model):
     before = [module.training for module in model.modules()]
-    assert True in before
-    assert False in before
+    assert set(before) == {True, False}
     evaluate(ModelSubject(model), Copying(length=4), lengths=[4], num=3)
     assert [module.training for module in model.modules()] == before
 
