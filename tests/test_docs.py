@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 import relnet
-from relnet import cli, recipes, run
+from relnet import cli, run
+from relnet.recipes import models
 from relnet.report import tables
 
 ROOT = Path(__file__).parents[1]
@@ -183,7 +184,7 @@ def test_the_sections_that_the_code_cites_exist():
     assert cited <= sections
 
 
-@pytest.mark.parametrize("module", [recipes, run, tables], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [models, run, tables], ids=lambda module: module.__name__)
 def test_the_examples_in_the_docstrings_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0

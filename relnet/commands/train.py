@@ -1,0 +1,77 @@
+"""relnet train."""
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from relnet import nn, recipes, report, run
+from relnet.commands.console import out, status
+from relnet.commands.resuming import check_resumable
+from relnet.progress import TrainingProgress
+from relnet.run import RunConfig
+from relnet.train import seconds_per_step
+
+
+def _brief(function) -> str:
+    """First paragraphs of a recipe's docstring, without its arguments."""
+    return (function.__doc__ or "").partition("Args:")[0].strip()
+
+
+def _recipe(name: str, function) -> object:
+    return tyro.conf.subcommand(name, constructor=function, description=_brief(function))
+
+
+TrainRecipe = (
+    Annotated[RunConfig, _recipe("copying", recipes.copying)]
+    | Annotated[RunConfig, _recipe("paper-copying", recipes.paper_copying)]
+)
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train one model by a recipe. Ctrl-C saves; --resume goes on."""
+
+    recipe: TrainRecipe
+    """what to learn"""
+    out: Path | None = None
+    """Run folder; default: a new one under $RELNET_RUNS or ./runs."""
+    resume: bool = False
+    """Go on with the run in --out."""
+    device: str = "auto"
+    """auto, cpu, cuda, mps, or one GPU such as cuda:1."""
+    track: tuple[str, ...] = ()
+    """Other places to log to, by accelerate's names (tensorboard, wandb, ...); log.jsonl is always written."""
+
+    def __call__(self) -> None:
+        """Run the command."""
+        config, task, settings = self.recipe, self.recipe.task, self.recipe.train
+        if self.resume:
+            check_resumable(self.out)
+
+        def start(_: RunConfig, model: nn.SequenceModel) -> None:
+            status.print(
+                f"{config.name} on {task.name}, strings of {task.length}: {model.num_parameters:,} weights without "
+                f"embeddings, at most {settings.steps} steps of {settings.batch_size} strings; run folder: {folder}"
+            )
+            seconds = seconds_per_step(model, task, settings, self.device)
+            status.print(f"about {seconds:.2f} s a step: at most {report.duration(seconds * settings.steps)}")
+            shown.enter_context(progress)
+
+        progress = TrainingProgress(config.name, settings.steps, status)
+        named = run.run_folder(self.out, f"{config.name}-{task.name}-{task.length}")
+        with named as folder, contextlib.ExitStack() as shown:
+            finished = run.train(
+                config,
+                folder,
+                device=self.device,
+                resume=self.resume,
+                on_start=start,
+                on_step=progress,
+                trackers=self.track,
+            )
+        with status.status("examining ..."):
+            run.examine_unless_done(finished)
+        out.print(report.table(report.read_runs([finished.folder])))

@@ -1,0 +1,6 @@
+"""Recipes: functions that return a whole RunConfig. A docstring says the command, the time and the number to expect, as far as known."""
+
+from relnet.recipes.copying import compare_copying, copying, paper_copying
+from relnet.recipes.models import LINEAR_MODELS, MODEL_NAMES, ModelName, model
+
+__all__ = ["LINEAR_MODELS", "MODEL_NAMES", "ModelName", "compare_copying", "copying", "model", "paper_copying"]

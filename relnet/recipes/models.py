@@ -1,0 +1,36 @@
+"""The models of the papers by name."""
+
+from typing import Literal, get_args
+
+from relnet import nn
+
+ModelName = Literal["causalrn", "linear-causalrn", "transformer", "linear-transformer", "lstm"]
+MODEL_NAMES: tuple[ModelName, ...] = get_args(ModelName)
+# Models without a phase change, which a demonstration need not wait for as long.
+LINEAR_MODELS = ("linear-causalrn", "linear-transformer")
+
+
+def model(
+    name: ModelName, vocab_size: int, context: int, width: int = 192, depth: int = 12, heads: int = 1
+) -> nn.ModelConfig:
+    """Return a model of the paper by name.
+
+    causalrn, linear-causalrn: hidden width = width, no MLP; transformer, linear-transformer: MLP of 4 x width; lstm: cells of the width.
+    Learned positions in all of them. ValueError for an unknown name, listing the known ones, and for several heads of an LSTM.
+
+    >>> model("causalrn", vocab_size=29, context=34).width
+    192
+    """
+    mixers: dict[str, nn.CausalMixerConfig] = {
+        "causalrn": nn.CausalRNConfig(heads=heads),
+        "linear-causalrn": nn.LinearCausalRNConfig(heads=heads),
+        "transformer": nn.AttentionConfig(heads=heads),
+        "linear-transformer": nn.LinearAttentionConfig(heads=heads),
+        "lstm": nn.LSTMConfig(),
+    }
+    if name not in mixers:
+        raise ValueError(f"unknown mixer {name!r}; known ones are {', '.join(mixers)}")
+    if name == "lstm" and heads != 1:
+        raise ValueError(f"heads={heads}: an LSTM has no heads; leave them out")
+    mlp = 4 * width if name in ("transformer", "linear-transformer") else None
+    return nn.ModelConfig(vocab_size, width, depth, context, mixers[name], mlp=mlp)
