@@ -11,13 +11,18 @@ from torch import Tensor
 
 from relnet.ops.kernel import Kernel, Settings
 from relnet.ops.prepare import enter, leave, pair_norm, split_heads, without_autocast
+from relnet.ops.reference_mode import is_plain
 from relnet.ops.relation_blocked import differentiable_backward
 
-Operator = Callable[[Tensor, Tensor, Tensor | None, str, str, bool, int, list[int], bool], tuple[Tensor, Tensor]]
+Relation = Callable[[Tensor, Tensor, Tensor | None, Settings], Tensor]
 
 
-def register(kernel: Kernel) -> Operator:
-    """Register relnet::relation_NAME and relnet::relation_NAME_backward and return the first."""
+def register(kernel: Kernel) -> Relation:
+    """Register relnet::relation_NAME and relnet::relation_NAME_backward; return what computes y by them, or without them where it may.
+
+    In plain eager code the kernel is called at once: the way through PyTorch's dispatcher and its Python layers costs as much as a whole
+    step of decoding.
+    """
 
     @torch.library.custom_op(f"relnet::relation_{kernel.name}", mutates_args=())
     def op(
@@ -64,6 +69,9 @@ def register(kernel: Kernel) -> Operator:
         source, target, key_mask, *settings, _ = inputs
         ctx.settings = Settings(*settings)
         ctx.save_for_backward(source, target, key_mask, output[1])
+        # What is kept has no gradient: else zeros of its size would be made for it in every backward pass.
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
 
     def differentiate_op(ctx, grad: Tensor, _):
         grads = op_backward(grad, *ctx.saved_tensors, *ctx.settings)
@@ -84,7 +92,34 @@ def register(kernel: Kernel) -> Operator:
 
     op.register_autograd(differentiate_op, setup_context=save_op)
     op_backward.register_autograd(differentiate_op_backward, setup_context=save_op_backward)
-    return op
+
+    class Direct(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, source: Tensor, target: Tensor, key_mask: Tensor | None, settings: Settings) -> Tensor:
+            y, kept = kernel.forward(source, target, key_mask, settings, True)
+            ctx.settings = settings
+            ctx.save_for_backward(source, target, key_mask, kept)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad: Tensor):
+            # With create_graph the backward is differentiated in its turn, which the operator knows how to do.
+            if torch.is_grad_enabled() or not is_plain(grad):
+                grads = op_backward(grad, *ctx.saved_tensors, *ctx.settings)
+            else:
+                with without_autocast(grad.device):
+                    grads = kernel.backward(grad, *ctx.saved_tensors, ctx.settings)
+            return *grads, None, None
+
+    def relation(source: Tensor, target: Tensor, key_mask: Tensor | None, settings: Settings) -> Tensor:
+        keep = torch.is_grad_enabled() and (source.requires_grad or target.requires_grad)
+        if not is_plain(source, target):
+            return op(source, target, key_mask, *settings, keep)[0]
+        if keep:
+            return Direct.apply(source, target, key_mask, settings)
+        return kernel.forward(source, target, key_mask, settings, False)[0]
+
+    return relation
 
 
 def _second_derivative(

@@ -11,7 +11,8 @@ from relnet.ops.norm import arithmetic_dtype, centre, plain_norm
 def without_autocast(device: torch.device) -> AbstractContextManager:
     """Keep the dtypes of the arithmetic inside a torch.autocast block."""
     kind = device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+    casting = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if casting else nullcontext()
 
 
 def pair_norm(norm: str) -> str:

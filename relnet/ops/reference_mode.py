@@ -4,6 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 
 _reference_depth = 0
@@ -43,6 +44,22 @@ def transform() -> str | None:
     if any(key != torch._C._functorch.TransformType.Vmap for key in levels):
         return "torch.func"
     return "vmap" if levels else None
+
+
+def is_plain(*tensors: Tensor) -> bool:
+    """Return True where nothing but autograd looks on: no compiler, tracer, transform, dispatch mode or subclass of Tensor."""
+    watched = (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+    return not watched and not any(
+        type(tensor) not in (Tensor, torch.nn.Parameter)
+        # autograd.grad(..., is_grads_batched=True) batches by the old vmap, which has no level to ask for.
+        or torch._C._functorch.is_legacy_batchedtensor(tensor)
+        for tensor in tensors
+    )
 
 
 def refuse_transforms(op_name: str) -> None:

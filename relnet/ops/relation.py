@@ -28,7 +28,7 @@ BACKENDS = ("auto", "reference", "blocked", "linear", "cpu")
 
 # Best first: `auto` takes the first that this machine has and that takes the tensors.
 KERNELS = {kernel.name: kernel for kernel in (relation_cpu.KERNEL, relation_blocked.KERNEL)}
-OPERATORS = {name: register(kernel) for name, kernel in KERNELS.items()}
+RELATIONS = {name: register(kernel) for name, kernel in KERNELS.items()}
 
 
 @torch.compiler.assume_constant_result
@@ -122,8 +122,7 @@ def relation_mean(
             p, q = enter(source, target, key_mask, norm, heads)
             pairs = settings.pairs(source, target, key_mask)
             return merge_heads(relation_mean_reference(p, q, pairs, activation, pair_norm(norm))).to(dtype)
-        keep = torch.is_grad_enabled() and (source.requires_grad or target.requires_grad)
-        return OPERATORS[name](source, target, key_mask, *settings, keep)[0].to(dtype)
+        return RELATIONS[name](source, target, key_mask, settings).to(dtype)
 
 
 def explain(

@@ -6,10 +6,12 @@ import pkgutil
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from relnet import ops
-from relnet.ops import relation, relation_cpu
+from relnet.ops import relation_cpu
 from relnet.ops.relation_linear import decayed_cumsum
 from tests.assertions import assert_close, assert_same_bits
 from tests.ops.oracles import make_mask
@@ -316,7 +318,7 @@ def opcheck_relation(backend: str, norm: str, windows: list[int], mask: str, che
     source = draw(0, 2, 5, 6, dtype=dtype).requires_grad_()
     target = draw(1, 2, 4, 6, dtype=dtype).requires_grad_()
     key_mask = make_mask(mask, 2, 5)
-    operator = relation.OPERATORS[backend]
+    operator = getattr(torch.ops.relnet, f"relation_{backend}").default
     torch.library.opcheck(operator, (source, target, key_mask, "exp", norm, True, 2, windows, False), test_utils=checks)
     kept = operator(source, target, key_mask, "exp", norm, True, 2, windows, True)[1].detach()
     grad = draw(2, 2, 4, 6, dtype=dtype).requires_grad_()
@@ -336,7 +338,8 @@ def test_the_custom_ops_pass_opcheck(backend, norm, windows, mask):
     source, target = (draw(seed, 2, 5, 6).requires_grad_() for seed in (0, 1))
     keeping = (source, target, make_mask(mask, 2, 5), "exp", norm, True, 2, windows, True)
     # What is kept is unspecified at invalid pairs, so that two runs may differ there: not the whole of opcheck.
-    torch.library.opcheck(relation.OPERATORS[backend], keeping, test_utils=QUICK_CHECKS)
+    operator = getattr(torch.ops.relnet, f"relation_{backend}").default
+    torch.library.opcheck(operator, keeping, test_utils=QUICK_CHECKS)
 
 
 @pytest.mark.slow
@@ -453,3 +456,20 @@ def test_the_examples_in_the_documentation_run():
 )
 def test_every_public_function_has_an_example(name):
     assert ">>>" in (getattr(ops, name).__doc__ or "")
+
+
+@pytest.mark.parametrize("backend", sorted({"blocked", FASTEST}))
+def test_who_watches_the_calls_sees_the_operators(backend):
+    """In plain eager code kernels are called past PyTorch's dispatcher; a tracer or a mode must not get that way."""
+    source = draw(0, 1, 4, 6, dtype=torch.float32).requires_grad_()
+
+    def slope(x):
+        y = ops.relation_mean(x, x, backend=backend)
+        return torch.autograd.grad(y.sum(), x)[0]
+
+    called = {str(node.target) for node in make_fx(slope)(source).graph.nodes}
+    assert {f"relnet.relation_{backend}.default", f"relnet.relation_{backend}_backward.default"} <= called
+    mode = FakeTensorMode()
+    fake = mode.from_tensor(source.detach())
+    with mode:
+        assert ops.relation_mean(fake, fake, backend=backend).shape == (1, 4, 6)

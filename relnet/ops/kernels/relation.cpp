@@ -181,7 +181,7 @@ int backward(const RelnetRelation& a, const void* grad, void* grad_source, void*
     const Geometry g{a};
     const int cuts = g.cuts(g.T);
     const int64_t pieces = a.batch * a.heads;
-    const size_t rows = size_t(g.S) * g.width, block = size_t(BLOCK) * g.width;
+    const size_t rows = size_t(g.S) * g.width, block = size_t(BLOCK) * g.width;  // floats
     std::atomic<int> failed{0};
     // Target gradients of each piece, where several pieces add to the same targets; summed in their order at the end.
     std::unique_ptr<float, Free> shared;
@@ -202,10 +202,10 @@ int backward(const RelnetRelation& a, const void* grad, void* grad_source, void*
         const int num_real = int(real.size());
         const int begin = std::min(num_real, border(c, cuts, g.T, BLOCK, a.causal, true));
         const int end = std::min(num_real, border(c + 1, cuts, g.T, BLOCK, a.causal, true));
-        float* q = scratch(3 * rows + 2 * block + 64);
+        float* q = scratch(3 * rows + 3 * block + 64);
         if (!q) return failed.store(1);
-        float *scaled = q + rows, *p = scaled + rows, *grad_p = p + block;
-        float* grad_q = cuts > 1 ? shared.get() + size_t(piece * cuts + c) * rows : grad_p + block;
+        float *scaled = q + rows, *p = scaled + rows, *grad_p = p + block, *partial = grad_p + block;
+        float* grad_q = cuts > 1 ? shared.get() + size_t(piece * cuts + c) * rows : partial + block;
         std::fill(grad_q, grad_q + rows, 0.0f);
         for (int j = 0; j < g.S; j++) {
             const int count = see.high[j] - see.low[j];
@@ -226,12 +226,16 @@ int backward(const RelnetRelation& a, const void* grad, void* grad_source, void*
             while (to < g.S && see.low[to] < first + num) to++;
             const auto targets = [&](auto count, int j) {
                 const size_t at = size_t(j) * g.width;
-                backward_targets<decltype(count)::value>(g, psi, b, h, j, first, num, q + at, scaled + at, grad_q + at, p, grad_p);
+                backward_targets<decltype(count)::value>(g, psi, b, h, j, first, num, q + at, scaled + at, grad_q + at, p, partial);
             };
             constexpr int R = BACKWARD_TARGETS;
-            int j = from;
-            for (; j + R <= to; j += R) targets(std::integral_constant<int, R>{}, j);
-            for (; j < to; j++) targets(std::integral_constant<int, 1>{}, j);
+            for (int j = from; j < to;) {
+                const int until = std::min(to, j + PARTIAL);
+                std::fill(partial, partial + block, 0.0f);
+                for (; j + R <= until; j += R) targets(std::integral_constant<int, R>{}, j);
+                for (; j < until; j++) targets(std::integral_constant<int, 1>{}, j);
+                for (size_t k = 0; k < block; k += W) add_to(grad_p + k, load(partial + k));
+            }
             for (int i = 0; i < num; i++)
                 write_gradient(
                     grad_p + size_t(i) * g.width, 1.0f / Psi::unit, out_source + g.at(b, h, real[first + i], g.T), g.d, g.centred);
@@ -250,7 +254,7 @@ int backward(const RelnetRelation& a, const void* grad, void* grad_source, void*
             float* total = shared.get() + size_t(piece * cuts) * rows + size_t(j) * g.width;
             for (int c = 1; c < cuts; c++) {
                 const float* other = total + size_t(c) * rows;
-                for (int k = 0; k < g.width; k += W) store(total + k, add(load(total + k), load(other + k)));
+                for (int k = 0; k < g.width; k += W) add_to(total + k, load(other + k));
             }
             write_gradient(total, 1.0f / Psi::unit, out_target + g.at(b, h, j, g.S), g.d, g.centred);
         }

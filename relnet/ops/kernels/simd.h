@@ -138,5 +138,6 @@ RELNET_INLINE V inverse_root(V v) {
 #endif
 
 RELNET_INLINE V zero() { return set1(0.0f); }
+RELNET_INLINE void add_to(float* x, V v) { store(x, add(load(x), v)); }
 
 }  // namespace relnet::RELNET_ISA
