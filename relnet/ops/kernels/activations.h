@@ -3,6 +3,8 @@
 // `unit` is the factor that s carries already: log2(e) for exp, which is computed as a power of 2.
 #pragma once
 
+#include <initializer_list>
+
 #include "simd.h"
 
 namespace relnet::RELNET_ISA {
