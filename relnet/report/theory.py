@@ -75,7 +75,7 @@ def _limit(value: float | None) -> str:
 
 def _copied(row: Row) -> str:
     if row["always"]:
-        return "every length"
+        return "all without a repeat"
     if not row["examined"]:
         return "not trained here"
     copied = "nothing" if row["copied"] is None else f"{row['copied']:,}"
