@@ -1,8 +1,8 @@
 """Does training keep the hand-set copying mechanism, or find it?
 
-One model shape (theory.CopyingRN, n = 3, small weights: A 10, h 4, kappa 2, g 10), three starts: the hand-set weights, the same with noise
-added (a share of each matrix's own root mean square), and the library's random weights. Each trains on uniform strings of 5 to 20 letters and
-is asked, teacher-forced, for strings of 20 to 200 letters that repeat no 3-gram and no 4-gram; exact means <EOS> included.
+One model shape (theory.CopyingRN, n = 3, small weights: A 10, h 4, kappa 2, g 10), three starts: the hand-set weights, the same with
+noise (a share of each matrix's own root mean square), the library's random weights. Each trains on uniform strings of 5 to 20 letters and
+is asked, teacher-forced, for strings of 20 to 200 letters that repeat no 3-gram; exact means <EOS> included.
 
     python bench/theory_training.py OUT.jsonl --starts hand noisy random --steps 1000
 
@@ -78,7 +78,12 @@ def train(out: Path, start: str, steps: int, every: int, lr: float, seed: int) -
         inputs, targets = batch_of(step, seed)
         loss = F.cross_entropy(model(inputs)[0].flatten(0, 1), targets.flatten(), ignore_index=IGNORE)
         if step % every == 0 and step > last:
-            row = key | {"step": step, "loss": float(loss), "exact": exact(model), "seconds": time.monotonic() - began}
+            row = key | {
+                "step": step,
+                "loss": float(loss.detach()),
+                "exact": exact(model),
+                "seconds": time.monotonic() - began,
+            }
             with out.open("a") as file:
                 file.write(json.dumps({"format": 1, **row, "noise": NOISE, "n": N, "batch": BATCH, **origin}) + "\n")
             print(start, {name: row[name] for name in ("lr", "step", "loss", "exact")}, flush=True)
