@@ -18,6 +18,7 @@ from relnet.commands.compare import Compare
 from relnet.commands.console import out, status
 from relnet.commands.exam import Exam
 from relnet.commands.report import Report
+from relnet.commands.theory import Theory
 from relnet.commands.train import Train
 from relnet.train import is_main_process
 
@@ -26,6 +27,7 @@ Command = (
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Exam, tyro.conf.subcommand("exam")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Theory, tyro.conf.subcommand("theory")]
 )
 
 

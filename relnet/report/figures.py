@@ -24,7 +24,7 @@ def learning_curves(runs: Sequence[Run], path: str | Path) -> Path:
     if not drawn:
         raise ValueError(f"no updates to draw: {', '.join(str(run.folder) for run in runs) or 'no runs'}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    return _write_new(path, _draw(drawn))
+    return write_new(path, _draw(drawn))
 
 
 def _draw(runs: Sequence[tuple[str, Run]]) -> bytes:
@@ -105,7 +105,8 @@ def _literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _write_new(path: Path, content: bytes) -> Path:
+def write_new(path: Path, content: bytes) -> Path:
+    """Write a file under this name, or NAME-2, NAME-3, ... where it is taken; return the file written."""
     number, candidate = 1, path
     while True:
         try:

@@ -111,8 +111,8 @@ def _run_folders(path: Path) -> Iterable[Path]:
 def _read_run(folder: Path) -> Run:
     config = _read_object(folder / "config.json")
     exam = {}
-    for row in _read_lines(folder / "exam.jsonl"):
-        _check_format(folder / "exam.jsonl", row)
+    for row in read_lines(folder / "exam.jsonl"):
+        check_format(folder / "exam.jsonl", row)
         if row.keys() >= EXAM_FIELDS:
             exam[row["task"], row["mode"], row["length"], row["seed"]] = row
     return Run(
@@ -120,7 +120,7 @@ def _read_run(folder: Path) -> Run:
         name=str(config.get("name") or folder.resolve().name),
         config=config,
         result=_read_object(folder / "result.json"),
-        updates=[update for update in _read_lines(folder / "log.jsonl") if "step" in update],
+        updates=[update for update in read_lines(folder / "log.jsonl") if "step" in update],
         exam=list(exam.values()),
     )
 
@@ -134,16 +134,18 @@ def _read_object(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path} is damaged: a JSON object wanted")
-    _check_format(path, value)
+    check_format(path, value)
     return value
 
 
-def _check_format(path: Path, value: dict[str, Any]) -> None:
+def check_format(path: Path, value: dict[str, Any]) -> None:
+    """Raise ValueError where a line or file of `path` was written in another format."""
     if value.get("format", FORMAT) != FORMAT:
         raise ValueError(f"{path} has format {value['format']}, this release of relnet reads format {FORMAT}")
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the JSON objects of a file, one a line; none where it is missing."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
