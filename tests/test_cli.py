@@ -71,7 +71,7 @@ def test_train_text_prepares_validates_and_ends_with_a_table_and_a_sample(capsys
     out, err = relnet(capsys, *arguments)
     assert "linear-causalrn on text, windows of 32 tokens" in err
     assert re.search(r"4/4 .*validation \d\.\d{3} bits/byte", err), err
-    assert re.search(r"^linear-causalrn +9,\d{3} +512 +\d\.\d{4} ", out, re.MULTILINE), out
+    assert re.search(r"^linear-causalrn +4,896 +512 +\d\.\d{4} ", out, re.MULTILINE), out
     assert "wrote: Three years later, | " in out
     assert "Validation: 100 tokens, 100 bytes, in windows of 32 that begin every 32." in " ".join(out.split())
     row = json.loads((tmp_path / "run" / "exam.jsonl").read_text())
@@ -291,7 +291,7 @@ HELP = {
     ("train", "paper-text"): ("published configuration", "default: 6375"),
     ("compare",): ("Train several models", "default: hello"),
     ("compare", "copying"): ("Models to compare", "default: hello", "default: 300", "default: 0.99"),
-    ("compare", "text"): ("Models to compare", "default: Three years later,", "(required)"),
+    ("compare", "text"): ("Models to compare", "Three years later,", "(required)"),
     ("exam",): ("Strings a length and seed", "default: 320", "default: 64"),
     ("report",): ("PNG file of the learning curves", "default: False"),
 }

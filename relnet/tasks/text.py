@@ -97,6 +97,7 @@ class Text:
                 )
             keys.append(prepare(sources, self.tokens, on_progress))
         task = dataclasses.replace(self, stores=tuple(keys))
+        # What is too short is refused now, not at the first batch.
         task._spans  # noqa: B018
         return task
 
