@@ -209,7 +209,7 @@ def train(
     on_start: called with the config and the untrained model once nothing more is refused, unless the run is finished; on_step: called
     after each update; both on the main process.
     Raises ValueError for a folder that holds a run (without resume) or another config, and what `relnet.train.train` raises; a
-    start that is refused writes nothing.
+    start that is refused writes nothing but prepared text.
 
     >>> import tempfile
     >>> from relnet import recipes

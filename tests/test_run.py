@@ -374,9 +374,12 @@ def test_another_text_in_the_same_file_is_not_gone_on_with(words, tmp_path):
 
 
 def test_a_run_on_a_text_is_measured_once_whole_with_its_state_and_a_sample(words, tmp_path, monkeypatch):
+    measured, evaluate_text = [], run.exam.evaluate_text
+    monkeypatch.setattr(run.exam, "evaluate_text", lambda *a, **k: measured.append(a) or evaluate_text(*a, **k))
     (finished,) = run.compare([text_config(words)], tmp_path / "all", device="cpu")
     (found,) = report.read_runs([finished.folder])
     (row,) = found.text
+    assert len(measured) == 3, "after 2, 4 and 6 updates; the last is the exam's too"
     assert (row["tokens"], row["bytes"], row["context"], row["stride"]) == (200, 200, 16, 16)
     assert row["bits_per_byte"] == finished.result.bits_per_byte
     # Linear CausalRN, width 16: two numbers of float32 a hidden channel and a block at least, whatever the context.

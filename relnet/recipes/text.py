@@ -146,8 +146,8 @@ def compare_text(
 ) -> tuple[RunConfig, ...]:
     """Several models learn the same text, one after the other, on the same windows.
 
-    relnet compare text --data FILE: 5 to 10 minutes a model on 1 core, a text of 1 MB to validate on included; ends with bits per byte of the whole validation text, speed, state
-    sizes and a sample of each.
+    relnet compare text --data FILE: 5 to 10 minutes a model on 1 core, where 1 MB of text is validated on. Ends with bits per byte of
+    all of it, speed, state sizes and a sample of each model.
 
     Args:
         data: Text files (UTF-8), folders of *.txt files, or wikitext-103 from the Hugging Face hub; one after the other.
