@@ -328,20 +328,21 @@ def examine(
     )
 
 
-def examine_text(run: Run | str | Path, *, device: str | None = None, prompt: str = PROMPT) -> exam.TextRow:
+def examine_text(
+    run: Run | str | Path, *, device: str | None = None, prompt: str = PROMPT, measured: exam.TextRow | None = None
+) -> exam.TextRow:
     """Measure a run (or a finished run's folder) on all of its validation text; the row is appended to its exam.jsonl and returned.
 
     device: as for `examine`. prompt: what the model goes on from (from its end, where it is longer than the context), by up to 200 tokens
-    drawn at temperature 0.8 with seed 0. ValueError for a run on another task.
+    drawn at temperature 0.8 with seed 0. measured: of this very model, where it is known. ValueError for a run on another task.
     """
     folder, task, subject = _subject(run, device)
     if not isinstance(task, tasks.Text):
         raise ValueError(f"{folder} is a run on {task.name}, not on a text")
     asked = task.encode(prompt)[-task.context :]
     sample = exam.sample_text(subject, asked, SAMPLE_TOKENS)
-    known = run.measured if isinstance(run, Run) else None
     row = dataclasses.replace(
-        known or _measured(subject, task),
+        measured or _measured(subject, task),
         state_bytes=exam.state_bytes(subject, task.sample(1, seed=0, index=0).inputs),
         prompt=prompt,
         sample=task.decode(sample),
@@ -373,7 +374,7 @@ def examine_unless_done(run: Run, prompt: str = PROMPT) -> None:
     task = run.config.task
     if isinstance(task, tasks.Text):
         if not any(row["prompt"] == prompt for row in found.text):
-            examine_text(run, prompt=prompt)
+            examine_text(run, prompt=prompt, measured=run.measured)
         return
     asked = (task.name, task.length, 0)
     done = {row["mode"] for row in found.exam if (row["task"], row["length"], row["seed"]) == asked}
