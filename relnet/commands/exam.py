@@ -6,13 +6,13 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from relnet import exam, report, run
+from relnet import exam, report, run, tasks
 from relnet.commands.console import out, status
 
 
 @dataclass(frozen=True)
 class Exam:
-    """Examine trained runs: copying, teacher-forced and free-running. Results are added to each run's exam.jsonl."""
+    """Examine trained runs: copying, teacher-forced and free-running; texts, bits per byte. Results are added to each run's exam.jsonl."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of finished runs."""
@@ -34,6 +34,9 @@ class Exam:
         if not self.runs:
             raise ValueError("no run folder given; give the folders that relnet train made")
         for folder in self.runs:
+            if isinstance(run.read_config(folder).task, tasks.Text):
+                run.examine_text(folder, device=self.device)
+                continue
             run.examine(
                 folder,
                 lengths=self.lengths or None,

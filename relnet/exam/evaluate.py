@@ -81,7 +81,7 @@ def evaluate(
     """
     _check(subject, task, lengths, seeds, num, batch_size, modes)
     rows = []
-    with _appending(path) as file:
+    with appending(path) as file:
         for length in lengths:
             for seed in seeds:
                 for mode in modes:
@@ -152,7 +152,8 @@ def _check(
 
 
 @contextmanager
-def _appending(path: str | Path | None) -> Generator[BinaryIO | None, None, None]:
+def appending(path: str | Path | None) -> Generator[BinaryIO | None, None, None]:
+    """Open a file of JSON lines to add some; None for no path."""
     if path is None:
         yield None
         return

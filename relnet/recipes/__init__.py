@@ -2,5 +2,17 @@
 
 from relnet.recipes.copying import compare_copying, copying, paper_copying
 from relnet.recipes.models import LINEAR_MODELS, MODEL_NAMES, ModelName, model
+from relnet.recipes.text import compare_text, paper_text, text
 
-__all__ = ["LINEAR_MODELS", "MODEL_NAMES", "ModelName", "compare_copying", "copying", "model", "paper_copying"]
+__all__ = [
+    "LINEAR_MODELS",
+    "MODEL_NAMES",
+    "ModelName",
+    "compare_copying",
+    "compare_text",
+    "copying",
+    "model",
+    "paper_copying",
+    "paper_text",
+    "text",
+]

@@ -2,6 +2,11 @@
 
 from relnet.tasks.copying import Copying
 from relnet.tasks.scores import Scores, score
-from relnet.tasks.task import IGNORE, Batch, Items, Task
+from relnet.tasks.task import IGNORE, Batch, Items, Task, TrainingTask
+from relnet.tasks.text import Text
+from relnet.tasks.token_store import Span
 
-__all__ = ["IGNORE", "Batch", "Copying", "Items", "Scores", "Task", "score"]
+# The registry of tasks: what a run's config can hold.
+AnyTask = Copying | Text
+
+__all__ = ["IGNORE", "AnyTask", "Batch", "Copying", "Items", "Scores", "Span", "Task", "Text", "TrainingTask", "score"]

@@ -114,6 +114,16 @@ class Copying:
         return f"copying-{self.layout}"
 
     @property
+    def label(self) -> str:
+        """The task in a run folder's name."""
+        return f"{self.name}-{self.length}"
+
+    @property
+    def rows(self) -> str:
+        """What a row of a batch is, in words."""
+        return f"strings of {self.length}"
+
+    @property
     def scorer(self) -> str:
         """The scorer's name, which is the layout's."""
         return self.layout

@@ -2,10 +2,10 @@ import doctest
 
 import pytest
 
-from relnet.tasks import copying, scores
+from relnet.tasks import copying, scores, text, text_tokens
 
 
-@pytest.mark.parametrize("module", [copying, scores], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [copying, scores, text, text_tokens], ids=lambda module: module.__name__)
 def test_the_examples_in_the_documentation_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0
