@@ -21,6 +21,7 @@
 
 #include "activations.h"
 #include "logarithm.h"
+#include "pages.h"
 #include "parallel.h"
 #include "rows.h"
 
@@ -102,6 +103,7 @@ struct Problem {
     Rows<const T> source(int64_t b) const { return {static_cast<const T*>(a.source) + b * a.source_strides[0], a.source_strides[1]}; }
     Rows<const T> target(int64_t b) const { return {static_cast<const T*>(a.target) + b * a.target_strides[0], a.target_strides[1]}; }
     Rows<const T> grad(const void* g, int64_t b) const { return {static_cast<const T*>(g) + b * a.grad_strides[0], a.grad_strides[1]}; }
+    void write_to(void* x, int64_t length) const { prefer_large_pages(x, size_t(a.batch) * length * D * sizeof(T)); }
     Rows<T> result(void* x, int64_t b, int64_t length) const { return {static_cast<T*>(x) + b * length * D, D}; }
     float* kept(int64_t b, int64_t tile, int which) const { return a.kept + ((b * (a.causal ? tiles : 1) + tile) * 2 + which) * D; }
     int64_t past_count(int64_t b) const { return a.past ? a.past_count[b] : 0; }
@@ -180,6 +182,7 @@ void forward_tile(
 template <class T, bool MEAN>
 int forward(const RelnetLinear& a, void* y, float* log_sum, int64_t* count_out) {
     const Problem<T> on{a};
+    on.write_to(y, on.S);
     return on.run([&](int64_t b, int first, int last) {
         const PowerOfTwo power;
         const int width = padded(last - first);
@@ -364,6 +367,9 @@ int backward_whole(const RelnetLinear& a, const void* grad, void* grad_source, v
 
 template <class T, bool MEAN>
 int backward(const RelnetLinear& a, const void* grad, const float* grad_log_sum, void* grad_source, void* grad_target, float* grad_past) {
+    const Problem<T> on{a};
+    on.write_to(grad_source, on.T_);
+    if (MEAN) on.write_to(grad_target, on.S);
     return a.causal ? backward_causal<T, MEAN>(a, grad, grad_log_sum, grad_source, grad_target, grad_past)
                     : backward_whole<T, MEAN>(a, grad, grad_source, grad_target);
 }
