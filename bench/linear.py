@@ -1,7 +1,7 @@
 """Time the linear relation's fused kernels beside two ways in PyTorch, a token's time by length, and a decoder's step.
 
-"logcumsumexp" is what one writes down first, q + logcumsumexp(p) - log n; "plain" is relnet's own form in PyTorch. Rounds are interleaved, so
-that a change of the machine's speed meets all; medians are compared, in one run only.
+"logcumsumexp" is what one writes down first, q + logcumsumexp(p) - log n; "plain" is relnet's own form in PyTorch. Rounds are
+interleaved, so that a change of the machine's speed meets all; medians are compared, in one run only.
 
     python bench/linear.py --threads 2
     python bench/linear.py --shape 1 65536 192 --lengths 65536 1000000 --json linear.jsonl

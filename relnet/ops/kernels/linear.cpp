@@ -69,6 +69,13 @@ struct Group {
     }
 };
 
+// Bring in what the next tile reads of this channel group: tiles are taken backwards too, and cross pages at every row or two, which the
+// processor does not foresee.
+template <class G, class T>
+RELNET_INLINE void prefetch(G, const T* row) {
+    for (size_t at = 0; at < size_t(G::SIZE) * W * sizeof(T); at += 64) __builtin_prefetch(reinterpret_cast<const char*>(row) + at);
+}
+
 template <class F>
 void each_group(int first, int last, F&& f) {
     int h = first;
@@ -159,6 +166,8 @@ void forward_tile(
     Sums sums[G::SIZE];
     for (int v = 0; v < G::SIZE; v++) sums[v] = state.at(at + v * W);
     for (int r = 0; r < tile.num; r++) {
+        prefetch(g, p + (r + TILE) * p_stride);
+        prefetch(g, q + (r + TILE) * q_stride);
         if (tile.real[r])
             RELNET_UNROLL for (int v = 0; v < G::SIZE; v++) advance(power, g.read(p + r * p_stride, v), sums[v]);
         if (r < tile.first_target) continue;
@@ -183,6 +192,7 @@ template <class T, bool MEAN>
 int forward(const RelnetLinear& a, void* y, float* log_sum, int64_t* count_out) {
     const Problem<T> on{a};
     on.write_to(y, on.S);
+    if (a.kept) prefer_large_pages(a.kept, size_t(a.batch) * (a.causal ? on.tiles : 1) * 2 * on.D * sizeof(float));
     return on.run([&](int64_t b, int first, int last) {
         const PowerOfTwo power;
         const int width = padded(last - first);
@@ -274,6 +284,8 @@ void backward_tile(
     for (int r = 0; r < tile.num; r++) {
         const bool has_target = rows.grad && r >= tile.first_target;
         const int64_t j = r - tile.first_target;
+        prefetch(g, p + (r - TILE) * p_stride);
+        if (has_target) prefetch(g, rows.grad + (j - TILE) * rows.grad_stride);
         RELNET_UNROLL for (int v = 0; v < NV; v++) {
             const int at = (r * NV + v) * W;
             if (tile.real[r]) {
