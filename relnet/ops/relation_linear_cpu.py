@@ -220,8 +220,10 @@ def _differentiate_backward(ctx, *cotangents: Tensor):
             return (mean_by_sums(p, q, pairs).to(source.dtype),)
         state = None if past is None else LinearRelationState(inputs[1], past_count)
         log_mean, new_state = log_mean_by(log_sums, p, torch.zeros_like(q), key_mask, state, causal)
-        found = (None if grad is None else log_mean.to(source.dtype), None if new_state is None else new_state.log_sum)
-        return tuple(output for output, given in zip(found, (grad, grad_log_sum), strict=True) if given is not None)
+        found = [(log_mean.to(source.dtype), grad)]
+        if new_state is not None:
+            found.append((new_state.log_sum, grad_log_sum))
+        return tuple(output for output, given in found if given is not None)
 
     # The mean depends on source and target, the log-mean's other derivatives on source and past alone.
     which = [0, 1] if mean else [0] if past is None else [0, 2]
