@@ -19,7 +19,7 @@ from relnet.ops.linear_sums import LinearRelationState, log_mean_by, log_sums, m
 from relnet.ops.pairs import Pairs
 from relnet.ops.prepare import arithmetic, without_autocast
 from relnet.ops.recompute import recomputed, vector_jacobian_product
-from relnet.ops.reference_mode import transform
+from relnet.ops.reference_mode import is_plain
 
 TILE = 32  # LINEAR_TILE of kernels/linear.h.
 
@@ -257,8 +257,7 @@ def _run(
     keep = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
     arguments = (source, target, key_mask, past, past_count, causal, mean, keep)
     # Past PyTorch's dispatcher, which would take longer than the step of a decoder.
-    plain = not keep and not torch.compiler.is_compiling() and all(type(x) is Tensor for x in inputs)
-    return _forward(*arguments) if plain and transform() is None else _op(*arguments)
+    return _forward(*arguments) if not keep and is_plain(*inputs) else _op(*arguments)
 
 
 def log_mean(
