@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from relnet import ops
 from relnet.ops import relation_cpu
-from relnet.ops.relation_linear import decayed_cumsum
+from relnet.ops.linear_sums import decayed_cumsum
 from tests.assertions import assert_close, assert_same_bits
 from tests.ops.oracles import make_mask
 
