@@ -140,6 +140,8 @@ class Theory:
         known = set()
         for one in report.read_results(self.results):
             config = run.config_from_json(json.dumps(one["config"]), f"{self.results}: {one['name']}")
+            if not isinstance(config.task, Copying):
+                continue
             known.add(one["name"])
             trained = config.task.length
             name = f"{one['name']}, trained at {trained}"
