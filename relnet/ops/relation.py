@@ -95,8 +95,8 @@ def relation_mean(
     heads: D is split into heads of D / heads channels, each normalised by itself.
     windows: one entry a head: the last w real sources of each target, None = all of them. Causal only.
     norm: "exact" = layer norm of each pair, "rms" = without centring, "approximate" = mu(p_i) + mu(q_j), "none"; no affine part, eps = 0.
-    backend: "auto", "reference" (the definition), "blocked" (plain PyTorch), "cpu" and "triton" (fused kernels, of a CPU and of a GPU), "linear" (where the
-        sum factorises); one that is named and cannot be used raises ValueError; see `explain`.
+    backend: "auto", "reference" (the definition), "blocked" (plain PyTorch), "linear" (where the sum factorises), "cpu" and "triton" (fused
+        kernels, the latter for GPUs); one that is named and cannot be used raises ValueError; see `explain`.
 
     Raises ValueError naming value and remedy for shapes, dtypes (float16), masks, heads, windows and choices that do not fit, and
     NotImplementedError under forward-mode differentiation. NaN in a valid pair gives NaN. Source: CausalRN, section 3.

@@ -288,7 +288,7 @@ def tiles(d: int, values_a_lane: int) -> list[triton.Config]:
     pairs = 1 << (pairs.bit_length() - 1)
     return [
         triton.Config({"ROWS": rows, "COLS": min(32, pairs // rows)}, num_warps=num_warps)
-        for rows in (1, 2, 4, 8)
+        for rows in (1, 2, 4)
         if rows <= pairs
     ]
 

@@ -13,7 +13,7 @@ PAIRWISE = ["reference", "blocked"] if CPU_MISSING else ["reference", "blocked",
 INTERPRETED = os.environ.get(relation_triton.INTERPRETER_VARIABLE) == "1"
 if INTERPRETED:
     PAIRWISE.append("triton")
-# Backends with an exp of their own and no float64.
+# Backends that compute in float32 only.
 FUSED = ("cpu", "triton")
 
 needs_cpu = pytest.mark.skipif(CPU_MISSING is not None, reason=f"fused CPU kernels: {CPU_MISSING}")
