@@ -13,7 +13,6 @@ import functools
 import triton
 import triton.language as tl
 
-NARROWEST = 16
 INTERPRETED = triton.knobs.runtime.interpret
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -23,24 +22,36 @@ LARGEST = tl.constexpr(3.4028234663852886e38)
 ROUNDER = tl.constexpr(12582912.0)
 
 
+@triton.constexpr_function
 def parts(d: int) -> tuple[tuple[int, int], ...]:
     """Return (first channel, width) of the parts of a row of d channels: one, or two where that leaves fewer lanes idle."""
-    whole = max(NARROWEST, triton.next_power_of_2(d))
+    whole = max(16, triton.next_power_of_2(d))
     wide = whole // 2
-    rest = max(NARROWEST, triton.next_power_of_2(max(1, d - wide)))
+    rest = max(16, triton.next_power_of_2(max(1, d - wide)))
     return ((0, wide), (wide, rest)) if wide + rest < whole else ((0, whole),)
 
 
-_PARTS = triton.constexpr_function(parts)
+@triton.constexpr_function
+def _num_parts(d):
+    return len(parts(d))
+
+
+@triton.constexpr_function
+def _first(d, k):
+    return parts(d)[k][0]
+
+
+@triton.constexpr_function
+def _width(d, k):
+    return parts(d)[k][1]
 
 
 @triton.jit
 def _load(pointer, at, num, D: tl.constexpr):
     """Rows `at` of a (num, D) matrix; 0 beyond its edges."""
-    PARTS: tl.constexpr = _PARTS(D)
     row = ()
-    for k in tl.static_range(len(PARTS)):
-        h = PARTS[k][0] + tl.arange(0, PARTS[k][1])
+    for k in tl.static_range(_num_parts(D)):
+        h = _first(D, k) + tl.arange(0, _width(D, k))
         inside = (at[:, None] < num) & (h[None, :] < D)
         row = row + (tl.load(pointer + at[:, None] * D + h[None, :], mask=inside, other=0.0),)
     return row
@@ -48,18 +59,16 @@ def _load(pointer, at, num, D: tl.constexpr):
 
 @triton.jit
 def _store(pointer, row, at, num, D: tl.constexpr):
-    PARTS: tl.constexpr = _PARTS(D)
-    for k in tl.static_range(len(PARTS)):
-        h = PARTS[k][0] + tl.arange(0, PARTS[k][1])
+    for k in tl.static_range(_num_parts(D)):
+        h = _first(D, k) + tl.arange(0, _width(D, k))
         tl.store(pointer + at[:, None] * D + h[None, :], row[k], mask=(at[:, None] < num) & (h[None, :] < D))
 
 
 @triton.jit
 def _zeros(ROWS: tl.constexpr, D: tl.constexpr):
-    PARTS: tl.constexpr = _PARTS(D)
     row = ()
-    for k in tl.static_range(len(PARTS)):
-        row = row + (tl.zeros((ROWS, PARTS[k][1]), tl.float32),)
+    for k in tl.static_range(_num_parts(D)):
+        row = row + (tl.zeros((ROWS, _width(D, k)), tl.float32),)
     return row
 
 
