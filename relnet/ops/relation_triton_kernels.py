@@ -8,6 +8,9 @@ added to by two programs.
 A row of D channels is a tuple of one or two parts whose widths are powers of 2: 192 channels are 128 and 64, not 256.
 """
 
+# Kernels are written in Triton's language, whose tuples grow in loops that are unrolled: not what a checker of Python knows.
+# pyrefly: ignore-errors
+
 import functools
 
 import triton
