@@ -40,8 +40,9 @@ def formula(activation: str) -> Relation:
         x = x - x.mean(-1, keepdim=True)
         x = ACTIVATIONS[activation](x * x.square().mean(-1, keepdim=True).rsqrt())
         length = x.shape[1]
-        later = torch.ones(length, length, dtype=torch.bool).triu(1)
-        return x.masked_fill(later[..., None], 0.0).sum(2) / torch.arange(1, length + 1)[:, None]
+        later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+        counts = torch.arange(1, length + 1, device=x.device)
+        return x.masked_fill(later[..., None], 0.0).sum(2) / counts[:, None]
 
     return eager
 

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from relnet.ops import relation_blocked, relation_cpu, relation_linear, relation_linear_cpu
+from relnet.ops import relation_blocked, relation_cpu, relation_linear, relation_linear_cpu, relation_triton
 from relnet.ops.checks import check_choice, check_relation
 from relnet.ops.kernel import Kernel, Settings
 from relnet.ops.operators import register
@@ -22,11 +22,11 @@ from relnet.ops.relation_reference import relation_mean_reference
 
 Activation = Literal["exp", "relu", "elu", "gelu"]
 PairNorm = Literal["exact", "rms", "approximate", "none"]
-Backend = Literal["auto", "reference", "blocked", "linear", "cpu"]
-BACKENDS = ("auto", "reference", "blocked", "linear", "cpu")
+Backend = Literal["auto", "reference", "blocked", "linear", "cpu", "triton"]
+BACKENDS = ("auto", "reference", "blocked", "linear", "cpu", "triton")
 
 # Best first: `auto` takes the first that this machine has and that takes the tensors.
-KERNELS = {kernel.name: kernel for kernel in (relation_cpu.KERNEL, relation_blocked.KERNEL)}
+KERNELS = {kernel.name: kernel for kernel in (relation_cpu.KERNEL, relation_triton.KERNEL, relation_blocked.KERNEL)}
 RELATIONS = {name: register(kernel) for name, kernel in KERNELS.items()}
 
 
@@ -98,8 +98,8 @@ def relation_mean(
     heads: D is split into heads of D / heads channels, each normalised by itself.
     windows: one entry a head: the last w real sources of each target, None = all of them. Causal only.
     norm: "exact" = layer norm of each pair, "rms" = without centring, "approximate" = mu(p_i) + mu(q_j), "none"; no affine part, eps = 0.
-    backend: "auto", "reference" (the definition), "blocked" (plain PyTorch), "cpu" (fused kernels), "linear" (where the sum factorises);
-        one that is named and cannot be used raises ValueError; see `explain`.
+    backend: "auto", "reference" (the definition), "blocked" (plain PyTorch), "linear" (where the sum factorises), "cpu" and "triton" (fused
+        kernels, the latter for GPUs); one that is named and cannot be used raises ValueError; see `explain`.
 
     Raises ValueError naming value and remedy for shapes, dtypes (float16), masks, heads, windows and choices that do not fit, and
     NotImplementedError under forward-mode differentiation. NaN in a valid pair gives NaN. Source: CausalRN, section 3.
