@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Tests run in xdist workers: one thread each, or the workers' threads fight for the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all check format clean
+.PHONY: demo test test-all check bench sanitize format clean
 
 # pip, not python: where a venv cannot be made whole, python alone is left behind.
 $(BIN)/pip:
@@ -34,6 +34,26 @@ check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
+
+# The kernels' tests on a build that stops at the first read or write out of bounds and at undefined behaviour. Leaks are not looked for:
+# Python and PyTorch never free what they keep until the end.
+sanitize: $(VENV)/installed-dev
+	cmake -S . -B build/sanitize -DRELNET_SANITIZE=ON -DCMAKE_BUILD_TYPE=None
+	cmake --build build/sanitize --parallel 2
+	RELNET_KERNELS=$(CURDIR)/build/sanitize/librelnet_kernels.so LD_PRELOAD=$$(c++ -print-file-name=libasan.so) \
+		ASAN_OPTIONS=detect_leaks=0 $(PYTEST) -m 'not slow' tests/ops/test_relation_cpu.py tests/ops/test_linear_cpu.py
+
+# Nothing is timed whose tests are red. Both cores for half an hour; lines are added to results/bench.jsonl.
+bench: $(VENV)/installed-dev
+	$(PYTEST) -m 'not slow' tests/ops
+	$(BIN)/python bench/relation.py --json results/bench.jsonl
+	$(BIN)/python bench/relation.py --no-compiled --shape 1 4096 192 --rounds 3 --json results/bench.jsonl
+	for activation in relu elu gelu; do \
+		$(BIN)/python bench/relation.py --no-compiled --shape 8 258 192 --activation $$activation --json results/bench.jsonl || exit 1; done
+	RELNET_ISA=avx2 $(BIN)/python bench/relation.py --no-compiled --shape 8 258 192 --json results/bench.jsonl
+	$(BIN)/python bench/training_step.py --json results/bench.jsonl
+	$(BIN)/python bench/linear.py --json results/bench.jsonl
+	$(BIN)/python bench/decoding.py --json results/bench.jsonl
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff format .

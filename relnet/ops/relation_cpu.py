@@ -19,6 +19,8 @@ from torch import Tensor
 from relnet.ops.kernel import Kernel, Settings
 
 ISA_VARIABLE = "RELNET_ISA"
+# Another build of the library, such as the one of make sanitize.
+LIBRARY_VARIABLE = "RELNET_KERNELS"
 # Beyond this many sources the backward pass computes scales again, at about a sixth of its time, rather than read them from memory.
 LONGEST_KEPT_SCALES = 4096
 
@@ -41,6 +43,8 @@ class _Arguments(ctypes.Structure):
 
 
 def _find_library() -> Path | None:
+    if given := os.environ.get(LIBRARY_VARIABLE):
+        return Path(given)
     # Beside the sources where they lie in the wheel; in the environment where the sources are those of a checkout (pip install -e).
     beside, installed = Path(__file__).parent, Path(sysconfig.get_path("platlib"), "relnet", "ops")
     return next(
