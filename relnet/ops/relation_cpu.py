@@ -140,7 +140,9 @@ def _call(
         scales=scales.data_ptr() if scales.numel() else None,
     )
     # By attribute: ctypes keeps the function, an item it looks up each time.
-    failed = getattr(library(), name)(ctypes.byref(arguments), *(ctypes.c_void_p(buffer.data_ptr()) for buffer in buffers))
+    failed = getattr(library(), name)(
+        ctypes.byref(arguments), *(ctypes.c_void_p(buffer.data_ptr()) for buffer in buffers)
+    )
     if failed:
         raise MemoryError(
             f"no memory for the scratch of {name}: source {tuple(source.shape)}, target {tuple(target.shape)}"
