@@ -4,6 +4,7 @@ Letters: B batch, S new tokens, T all tokens so far, D hidden width.
 """
 
 from relnet.nn.attention import Attention, AttentionConfig, AttentionState
+from relnet.nn.config_json import converter, mixer_from_json, mixer_to_json
 from relnet.nn.generate import NO_TOKEN, Sampling, TokenStream, stream
 from relnet.nn.linear_attention import LinearAttention, LinearAttentionConfig, LinearAttentionState
 from relnet.nn.lstm import LSTM, LSTMConfig, LSTMState
@@ -54,6 +55,9 @@ __all__ = [
     "SequenceModel",
     "State",
     "TokenStream",
+    "converter",
     "initialise",
+    "mixer_from_json",
+    "mixer_to_json",
     "stream",
 ]
