@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import LSTM, Embedding, Linear, Module
+from torch.nn import Embedding, Linear, Module
 from torch.utils.checkpoint import checkpoint
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.generation import GenerationMode
@@ -76,16 +76,10 @@ class RelnetForCausalLM(PreTrainedModel, GenerationMixin):
         raise ValueError("a relnet model keeps its vocabulary; build one with another vocab_size")
 
     def _init_weights(self, module: Module) -> None:
-        # What is loaded is marked, and torch's initialisers leave marked weights alone while transformers calls this.
-        if isinstance(module, nn.SequenceModel):
-            module.initialise()
-            if self.config.tie_word_embeddings:
-                # As a head, weights of N(0, 1) would give logits of tens.
-                for part in module.children():
-                    if isinstance(part, Embedding):
-                        torch.nn.init.normal_(part.weight, std=WEIGHT_STD)
-        elif isinstance(module, LSTM):
-            module.reset_parameters()
+        # SequenceModel has drawn its weights, and what a folder lacks is refused.
+        if self.config.tie_word_embeddings and isinstance(module, Embedding):
+            # As a head, weights of N(0, 1) would give logits of tens.
+            torch.nn.init.normal_(module.weight, std=WEIGHT_STD)
 
     def _set_gradient_checkpointing(
         self,

@@ -40,7 +40,7 @@ def letter_tokenizer() -> PreTrainedTokenizerFast:
     vocabulary = {token: index for index, token in enumerate([*SPECIAL, *letters])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary))
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(?s:.)"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     bos, sep, eos = SPECIAL
     tokenizer.post_processor = processors.TemplateProcessing(

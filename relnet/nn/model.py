@@ -142,11 +142,7 @@ class SequenceModel(nn.Module):
         self.checkpoint: Callable[..., Any] | None = (
             partial(checkpoint, use_reentrant=False) if config.checkpointing else None
         )
-        self.initialise()
-
-    def initialise(self) -> None:
-        """Draw all weights anew but those of LSTM cells: see `nn.initialise`."""
-        initialise(self, num_additions=self.config.depth * (1 if self.config.mlp is None else 2))
+        initialise(self, num_additions=config.depth * (1 if config.mlp is None else 2))
 
     @property
     def num_parameters(self) -> int:
