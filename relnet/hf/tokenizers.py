@@ -5,6 +5,8 @@ from transformers import PreTrainedTokenizerFast
 
 from relnet.tasks.copying import SPECIAL, Copying
 
+END_OF_TEXT = "<|endoftext|>"
+
 
 def _byte_characters() -> list[str]:
     """The character that stands for each byte inside `tokenizers`: itself where it prints, else one from 256 on."""
@@ -14,17 +16,25 @@ def _byte_characters() -> list[str]:
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer whose tokens are the 256 bytes of UTF-8; no special tokens.
+    """Return a tokenizer whose tokens are the bytes of UTF-8. Byte 255, which no UTF-8 holds, is <|endoftext|>: beginning, end and pad.
 
     >>> tokenizer = byte_tokenizer()
-    >>> tokenizer("hé").input_ids, tokenizer.decode([104, 195, 169])
-    ([104, 195, 169], 'hé')
+    >>> tokenizer("hé").input_ids, tokenizer.decode([104, 195, 169]), tokenizer.eos_token_id
+    ([104, 195, 169], 'hé', 255)
     """
-    vocabulary = {character: byte for byte, character in enumerate(_byte_characters())}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokens = [*_byte_characters()[:-1], END_OF_TEXT]
+    tokenizer = Tokenizer(models.BPE(vocab={token: byte for byte, token in enumerate(tokens)}, merges=[]))
+    tokenizer.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=END_OF_TEXT,
+        eos_token=END_OF_TEXT,
+        pad_token=END_OF_TEXT,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
 
 
 def letter_tokenizer() -> PreTrainedTokenizerFast:
