@@ -49,6 +49,8 @@ class Generate:
 
     def __call__(self) -> None:
         """Run the command."""
+        if not self.prompt:
+            raise ValueError("an empty prompt; give at least one character")
         model, ids, ends, decode = _open(self.run, self.prompt, self.device)
         context = model.config.context
         room = MAX_NEW_TOKENS if context is None else max(1, min(MAX_NEW_TOKENS, context - ids.shape[1] + 1))
@@ -102,8 +104,12 @@ def _open_exported(
     folder: Path, prompt: str, device: str
 ) -> tuple[nn.SequenceModel, Tensor, tuple[int, ...], Callable[[Tensor], str]]:
     from transformers import AutoTokenizer
+    from transformers.utils import logging
 
     from relnet import hf
+
+    # Bars of transformers' own would stand among what is streamed.
+    logging.disable_progress_bar()
 
     model = hf.RelnetForCausalLM.from_pretrained(folder).to(choose_device(device))
     if not (folder / "tokenizer.json").exists():
@@ -116,8 +122,6 @@ def _open_exported(
         ids = tokenizer(prompt, return_tensors="pt").input_ids.long()
     except Exception as error:
         raise ValueError(f"{prompt!r} holds what the model has no token for ({error})") from None
-    if not ids.numel():
-        raise ValueError("an empty prompt; give at least one character")
     ends = model.generation_config.eos_token_id
     ends = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
     return model.model, ids, ends, lambda tokens: tokenizer.decode(tokens.tolist())

@@ -29,7 +29,6 @@ metadata:
 QUESTIONS = ("abc", "xyz", "hello there")
 
 
-@pytest.mark.slow
 def test_the_harness_chooses_what_the_model_finds_likely(tmp_path, monkeypatch):
     from lm_eval.tasks import TaskManager
 
