@@ -116,7 +116,7 @@ def _open_exported(
         raise ValueError(
             f"{folder} has no tokenizer.json, so nothing turns a prompt into tokens; save a tokenizer there"
         )
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     # tokenizers raises plain Exceptions.
     try:
         ids = tokenizer(prompt, return_tensors="pt").input_ids.long()

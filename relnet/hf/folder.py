@@ -46,7 +46,7 @@ def export(
         raise ValueError(f"{folder} exists; give a new folder, an exported one is never overwritten")
     names = ("bos_token_id", "eos_token_id", "pad_token_id")
     special = {} if tokenizer is None else {name: getattr(tokenizer, name) for name in names}
-    exported = RelnetForCausalLM(RelnetConfig.from_model_config(model.config, **special))
+    exported: Any = RelnetForCausalLM(RelnetConfig.from_model_config(model.config, **special))
     exported.model.load_state_dict(model.state_dict())
     exported.to(model.embedding.weight.dtype)
     for name, token in special.items():

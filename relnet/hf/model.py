@@ -34,14 +34,15 @@ class RelnetForCausalLM(PreTrainedModel, GenerationMixin):
     torch.Size([2, 8])
     """
 
-    config: RelnetConfig
+    # A RelnetConfig; transformers lets no subclass say so.
+    config: Any
     config_class = RelnetConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = True
     _is_stateful = True
-    _no_split_modules = ("Block",)
-    _tied_weights_keys = {"model.head.weight": "model.embedding.weight"}  # noqa: RUF012 (read by transformers on the class)
+    _no_split_modules = ["Block"]  # noqa: RUF012 (as the next one, read by transformers on the class)
+    _tied_weights_keys = {"model.head.weight": "model.embedding.weight"}  # noqa: RUF012
     _supported_generation_modes = (
         GenerationMode.GREEDY_SEARCH,
         GenerationMode.SAMPLE,
@@ -63,11 +64,11 @@ class RelnetForCausalLM(PreTrainedModel, GenerationMixin):
         """Return the head."""
         return self.model.head
 
-    def set_input_embeddings(self, value: Embedding) -> None:
+    def set_input_embeddings(self, value: Any) -> None:
         """Put another embedding of tokens there."""
         self.model.embedding = value
 
-    def set_output_embeddings(self, new_embeddings: Linear) -> None:
+    def set_output_embeddings(self, new_embeddings: Any) -> None:
         """Put another head there."""
         self.model.head = new_embeddings
 
@@ -101,9 +102,10 @@ class RelnetForCausalLM(PreTrainedModel, GenerationMixin):
         if kwargs.pop("use_safetensors", True) is False:
             raise ValueError("use_safetensors=False; relnet models are kept in safetensors files only")
         wanted = kwargs.pop("output_loading_info", False)
-        model, info = super().from_pretrained(
+        loaded: Any = super().from_pretrained(
             pretrained_model_name_or_path, *args, output_loading_info=True, use_safetensors=True, **kwargs
         )
+        model, info = loaded
         faults = {
             "has no": sorted(info["missing_keys"]),
             "has left over": sorted(info["unexpected_keys"]),
@@ -115,8 +117,13 @@ class RelnetForCausalLM(PreTrainedModel, GenerationMixin):
         return (model, info) if wanted else model
 
     def _prepare_cache_for_generation(
-        self, generation_config: Any, model_kwargs: dict, *args: Any, **kwargs: Any
-    ) -> None:
+        self,
+        generation_config: Any,
+        model_kwargs: dict[str, Any],
+        generation_mode: GenerationMode,
+        batch_size: int,
+        max_cache_length: int,
+    ) -> Any:
         if generation_config.cache_implementation is not None:
             raise ValueError(
                 f"cache_implementation={generation_config.cache_implementation!r}; a relnet model has its own, leave it out"
