@@ -103,20 +103,10 @@ def _open(
 def _open_exported(
     folder: Path, prompt: str, device: str
 ) -> tuple[nn.SequenceModel, Tensor, tuple[int, ...], Callable[[Tensor], str]]:
-    from transformers import AutoTokenizer
-    from transformers.utils import logging
-
     from relnet import hf
 
-    # Bars of transformers' own would stand among what is streamed.
-    logging.disable_progress_bar()
-
-    model = hf.RelnetForCausalLM.from_pretrained(folder).to(choose_device(device))
-    if not (folder / "tokenizer.json").exists():
-        raise ValueError(
-            f"{folder} has no tokenizer.json, so nothing turns a prompt into tokens; save a tokenizer there"
-        )
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = hf.load(folder)
+    model.model.to(choose_device(device))
     # tokenizers raises plain Exceptions.
     try:
         ids = tokenizer(prompt, return_tensors="pt").input_ids.long()

@@ -13,7 +13,7 @@ except ImportError as error:
 
 from relnet.hf.cache import RelnetCache
 from relnet.hf.config import RelnetConfig
-from relnet.hf.folder import export, tokenizer_of
+from relnet.hf.folder import export, load, tokenizer_of
 from relnet.hf.model import RelnetForCausalLM
 from relnet.hf.tokenizers import byte_tokenizer, letter_tokenizer
 
@@ -27,5 +27,6 @@ __all__ = [
     "byte_tokenizer",
     "export",
     "letter_tokenizer",
+    "load",
     "tokenizer_of",
 ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from relnet import nn, tasks
 from relnet.hf.config import RelnetConfig
@@ -65,3 +65,13 @@ def export(
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def load(folder: str | Path) -> tuple[RelnetForCausalLM, Any]:
+    """Return an exported folder's model and tokenizer; ValueError where it lacks a tensor or a tokenizer."""
+    folder = Path(folder)
+    if not (folder / "tokenizer.json").exists():
+        raise ValueError(
+            f"{folder} has no tokenizer.json, so nothing turns a prompt into tokens; save a tokenizer there"
+        )
+    return RelnetForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
