@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Tests run in xdist workers: one thread each, or the workers' threads fight for the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all check bench sanitize format clean
+.PHONY: demo test test-all test-latest check bench sanitize format clean
 
 # pip, not python: where a venv cannot be made whole, python alone is left behind.
 $(BIN)/pip:
@@ -28,6 +28,13 @@ test: $(VENV)/installed-dev
 
 test-all: $(VENV)/installed-dev
 	$(PYTEST)
+
+# Against the newest transformers that there is, in a venv of its own: what it says is news, not a fault of the tree.
+test-latest:
+	$(PYTHON) -m venv $(VENV)-latest
+	$(VENV)-latest/bin/python -m pip install --disable-pip-version-check -q --upgrade -e '.[hf,evaluation]' pytest hypothesis pyyaml transformers
+	OMP_NUM_THREADS=1 $(VENV)-latest/bin/python -m pytest tests/hf
+	$(VENV)-latest/bin/python -c 'import transformers; print("transformers", transformers.__version__)'
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
@@ -60,4 +67,4 @@ format: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-latest build dist .pytest_cache .ruff_cache .import_linter_cache

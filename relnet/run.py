@@ -58,20 +58,8 @@ class Run:
 
 
 def _converter() -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=True)
-    configure_tagged_union(nn.CausalMixerConfig, converter, tag_name="_type")
+    converter = nn.converter()
     configure_tagged_union(tasks.AnyTask, converter, tag_name="_type")
-    one_or_many = nn.CausalMixerConfig | tuple[nn.CausalMixerConfig, ...]
-    many = tuple[nn.CausalMixerConfig, ...]
-
-    def structure(value: Any, _: Any) -> Any:
-        return converter.structure(value, many if isinstance(value, list) else nn.CausalMixerConfig)
-
-    def unstructure(value: Any) -> Any:
-        return converter.unstructure(value, many if isinstance(value, tuple) else nn.CausalMixerConfig)
-
-    converter.register_structure_hook(one_or_many, structure)
-    converter.register_unstructure_hook(one_or_many, unstructure)
     return converter
 
 

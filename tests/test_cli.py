@@ -248,6 +248,34 @@ def test_report_keeps_runs_as_json_lines_in_a_new_file(capsys, finished, tmp_pat
     assert lines.read_bytes() == before
 
 
+def test_generate_streams_from_a_run_and_from_its_export(capsys, finished, tmp_path):
+    said, err = relnet(capsys, "generate", finished, "--prompt", "abc", "--max-new-tokens", 4)
+    assert re.search(r"5 tokens read in [\d.]+ s, [1-4] said, .*; state [\d,]+ bytes, [\d,]+ allocated", err)
+    relnet(capsys, "export", finished, tmp_path / "model")
+    exported, err = relnet(capsys, "generate", tmp_path / "model", "--prompt", "abc", "--max-new-tokens", 4)
+    assert exported == said
+    assert "tokens read" in err
+    sampling = ("--temperature", 2, "--top-k", 9, "--seed", 5)
+    drawn, _ = relnet(capsys, "generate", finished, "--prompt", "abc", *sampling)
+    assert relnet(capsys, "generate", tmp_path / "model", "--prompt", "abc", *sampling)[0] == drawn
+    for folder in (finished, tmp_path / "model"):
+        for prompt, message in (("Abc", "'A'|no token for"), ("", "empty"), ("abcabcabc", "at most 8")):
+            _, err = relnet(capsys, "generate", folder, "--prompt", prompt, status=2)
+            assert re.search(message, err), err
+
+
+def test_an_export_has_a_card_and_overwrites_nothing(capsys, finished, tmp_path):
+    relnet(capsys, "export", finished, tmp_path / "model")
+    text = (tmp_path / "model" / "README.md").read_text()
+    for part in ("causalrn on copying-cui2024", '"seed": 0', "| name |", "relnet export run FOLDER", "1,264 weights"):
+        assert part in text
+    before = {path: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    assert {path.name for path in before} >= {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
+    _, err = relnet(capsys, "export", finished, tmp_path / "model", status=2)
+    assert "exists" in err
+    assert {path: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -268,7 +296,9 @@ def test_report_keeps_runs_as_json_lines_in_a_new_file(capsys, finished, tmp_pat
         (["report"], "no folder given"),
         (["exam", "/nowhere"], "no run folder"),
         (["report", "/nowhere"], "/nowhere"),
-        ([], r"Expected one of.*train.*compare.*exam.*report"),
+        (["generate", "/nowhere", "--prompt", "a"], "no run folder"),
+        (["export", "/nowhere", "/nowhere-else"], "no run folder"),
+        ([], r"Expected one of.*train.*compare.*exam.*generate.*export.*report"),
     ],
 )
 def test_a_mistake_gets_one_line_and_exit_2(capsys, monkeypatch, tmp_path, arguments, message):
@@ -293,6 +323,8 @@ HELP = {
     ("compare", "copying"): ("Models to compare", "default: hello", "default: 300", "default: 0.99"),
     ("compare", "text"): ("Models to compare", "Three years later,", "(required)"),
     ("exam",): ("Strings a length and seed", "default: 320", "default: 64"),
+    ("generate",): ("go on from a prompt", "default: 0.0", "Of the draws"),
+    ("export",): ("Hugging Face folder", "New folder"),
     ("report",): ("PNG file of the learning curves", "default: False"),
 }
 
