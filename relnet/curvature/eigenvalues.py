@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from relnet.curvature.krylov import solving
 from relnet.curvature.lanczos import lanczos
 from relnet.curvature.operators import BatchedOperator
 
@@ -58,7 +59,7 @@ def extreme_eigs(
     if not 1 <= k <= n:
         raise ValueError(f"k={k} eigenvalues from {n} steps of {d} x {d} matrices; give 1 <= k <= min(iters, d)")
     before = A.matvecs
-    with torch.no_grad():
+    with solving(A.device):
         if v0 is None:
             v0 = torch.randn(B, d, dtype=A.dtype, device=A.device, generator=generator)
         space = lanczos(A.matvec, v0, n)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from relnet.curvature.krylov import extend, norm, restarts, unit
+from relnet.curvature.krylov import extend, norm, restarts, solving, unit
 from relnet.curvature.operators import BatchedOperator
 
 
@@ -38,7 +38,7 @@ def golub_kahan(A: BatchedOperator, u0: Tensor, iters: int) -> GolubKahan:
         raise ValueError(f"iters={iters}; give at least 1")
     B, m, d = A.shape
     n = min(iters, m, d)
-    with torch.no_grad():
+    with solving(A.device):
         right = u0.new_zeros(B, n, d)
         left, projected = u0.new_zeros(B, n + 1, m), u0.new_zeros(B, n + 1, n)
         fresh_left, fresh_right = restarts(n + 1, left), restarts(n, right)

@@ -6,11 +6,21 @@ No function here looks at a value on the host: samples that break down go on bes
 Sources: Saad 2011, Numerical Methods for Large Eigenvalue Problems, chapter 6; Giraud et al. 2005 (twice is enough).
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 # A new direction smaller than this many roundings of the largest product so far is rounding: relative, whatever the scale of A.
 BREAKDOWN = 10.0
+
+
+@contextmanager
+def solving(device: torch.device) -> Generator[None]:
+    """Without graph, and without autocast, which would round the solver's own products."""
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield
 
 
 def norm(vectors: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from relnet.curvature.krylov import extend, norm, restarts, unit
+from relnet.curvature.krylov import extend, norm, restarts, solving, unit
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def lanczos(matvec: Callable[[Tensor], Tensor], v0: Tensor, iters: int, *, skew:
         raise ValueError(f"iters={iters}; give at least 1")
     B, d = v0.shape
     n = min(iters, d)
-    with torch.no_grad():
+    with solving(v0.device):
         fresh = restarts(n + 1, v0)
         basis, projected = v0.new_zeros(B, n + 1, d), v0.new_zeros(B, n + 1, n)
         basis[:, 0] = unit(torch.where(norm(v0)[:, None] == 0, fresh[n], v0))

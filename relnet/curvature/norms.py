@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from relnet.curvature.golub_kahan import golub_kahan
-from relnet.curvature.krylov import norm, top_triplet, unit
+from relnet.curvature.krylov import norm, solving, top_triplet, unit
 from relnet.curvature.lanczos import lanczos
 from relnet.curvature.operators import BatchedOperator
 
@@ -32,7 +32,7 @@ class SpectralResult:
     """What a solver found of each sample's A; no graph.
 
     sigma (B,): ||A^T u||, a lower bound of ||A||_2, equal to it (to rounding) where `exact`.
-    u (B, m), v (B, d): unit vectors with A^T u = sigma v; u is 0 where sigma is.
+    u (B, m), v (B, d): unit vectors with A^T u = sigma v, or 0 where sigma is.
     residual (B,): ||A^T u - s v'|| for the pair A v' = s u, s <= sigma, that the solver ended with; a singular value lies within it of s.
         Not necessarily the largest one: a start orthogonal to that direction cannot see it.
     converged (B,) bool: residual <= tol * sigma. iterations: steps made. matvecs: products spent. method: which one ran.
@@ -51,7 +51,7 @@ class SpectralResult:
 
 @dataclass(frozen=True)
 class Triplet:
-    """A v = s u with unit v; u is unit, or 0 where s is."""
+    """A v = s u; u and v are unit, or 0 where s is."""
 
     s: Tensor
     u: Tensor
@@ -64,11 +64,10 @@ class Triplet:
         product = product.detach()
         sigma = norm(product)
         residual = norm(product - self.s[:, None] * self.v)
-        right = torch.where(sigma[:, None] == 0, self.v, unit(product))
         return SpectralResult(
             sigma,
             self.u,
-            right,
+            unit(product),
             residual,
             residual <= tol * sigma,
             self.iterations,
@@ -90,9 +89,9 @@ def spectral_norm(
     """Return a lower bound of each sample's ||A||_2 with its vectors, residual and cost; no graph (`spectral_penalty` has one).
 
     method: as in the module's table; "auto" takes "exact" where that needs no more products than `iters` steps would, else "lanczos" for
-    symmetric and skew A and "golub_kahan" for others. iters: steps, at most min(m, d) are made. v0 (B, m): where to start, random by
-    default (from `generator`, which lives on A's device); a 0 row starts somewhere fixed. ValueError: an unknown method, iters < 1, v0 of
-    another shape.
+    symmetric and skew A and "golub_kahan" for others. iters: steps; Krylov methods stop when they have all. v0 (B, m): where to start,
+    random by default (from `generator`, which lives on A's device); a 0 row starts somewhere fixed. ValueError: an unknown method,
+    iters < 1, v0 of another shape.
 
     >>> from relnet.curvature import from_dense
     >>> result = spectral_norm(from_dense(torch.diag_embed(torch.tensor([[1.0, -3.0, 2.0]])), symmetry="symmetric"))
@@ -129,8 +128,7 @@ def top(
     elif v0.shape != (B, m):
         raise ValueError(f"v0 has shape {tuple(v0.shape)}; give ({B}, {m})")
     v0 = v0.detach().to(A.dtype)
-    iters = min(iters, m, d)
-    with torch.no_grad():
+    with solving(A.device):
         if method == "exact":
             return Triplet(*top_triplet(A.to_dense()), min(m, d), method)
         if method == "power":
@@ -138,16 +136,16 @@ def top(
         if method == "golub_kahan":
             bases = golub_kahan(A, v0, iters)
             s, u, v = top_triplet(bases.projected)
-            return Triplet(s, _combine(u, bases.left), _combine(v, bases.right), iters, method)
+            return Triplet(s, _combine(u, bases.left), _combine(v, bases.right), bases.right.shape[1], method)
         if has_symmetry:
             space = lanczos(A.matvec, v0, iters, skew=A.symmetry == "skew")
             s, u, v = top_triplet(space.projected)
-            return Triplet(s, _combine(u, space.basis), _combine(v, space.basis[:, :-1]), iters, method)
+            return Triplet(s, _combine(u, space.basis), _combine(v, space.basis[:, :-1]), v.shape[1], method)
         space = lanczos(_Gram(A), v0, iters)
-        _, u, _ = top_triplet(space.projected)
+        _, u, steps = top_triplet(space.projected)
         v = unit(A.rmatvec(_combine(u, space.basis)))
         image = A.matvec(v)
-        return Triplet(norm(image), unit(image), v, iters, method)
+        return Triplet(norm(image), unit(image), v, steps.shape[1], method)
 
 
 class _Gram:

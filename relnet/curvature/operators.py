@@ -60,13 +60,15 @@ class BatchedOperator:
         """Return A v, (B, m), of v (B, d)."""
         self._check("v", v, self.shape[2])
         self.matvecs += 1
-        return self._matvec(v)
+        with _full_precision(self.device):
+            return self._matvec(v)
 
     def rmatvec(self, u: Tensor) -> Tensor:
         """Return A^T u, (B, d), of u (B, m)."""
         self._check("u", u, self.shape[1])
         self.matvecs += 1
-        return self._rmatvec(u)
+        with _full_precision(self.device):
+            return self._rmatvec(u)
 
     def _check(self, name: str, vector: Tensor, size: int) -> None:
         if vector.shape != (self.shape[0], size) or vector.dtype != self.dtype:
@@ -161,7 +163,7 @@ def jacobian(f: Callable[[Tensor], Tensor], x: Tensor) -> BatchedOperator:
              [3., 2.]]])
     """
     x = _input(x)
-    with torch.enable_grad(), _full_precision(x):
+    with torch.enable_grad(), _full_precision(x.device):
         return jacobian_from_outputs(f(x), x)
 
 
@@ -211,7 +213,7 @@ def hessian(f: Callable[[Tensor], Tensor], x: Tensor) -> BatchedOperator:
              [6., 4.]]]), 'symmetric')
     """
     x = _input(x)
-    with torch.enable_grad(), _full_precision(x):
+    with torch.enable_grad(), _full_precision(x.device):
         return hessian_from_scalar(f(x), x)
 
 
@@ -228,7 +230,7 @@ def hessian_from_scalar(s: Tensor, x: Tensor) -> BatchedOperator:
         raise ValueError(
             f"requires_grad is {x.requires_grad} for x, {s.requires_grad} for s; call x.requires_grad_() before the network"
         )
-    with torch.enable_grad():
+    with torch.enable_grad(), _full_precision(x.device):
         gradient = _derivative(s, x, torch.ones_like(s))
     dtype = torch.promote_types(x.dtype, torch.float32)
     d = x[0].numel()
@@ -243,21 +245,19 @@ def _derivative(output: Tensor, variable: Tensor, weights: Tensor) -> Tensor:
     """Derivative of <output, weights> by `variable`, of variable's shape, with a graph where grad mode is on; 0 where there is none."""
     if not output.requires_grad:
         return torch.zeros_like(variable)
-    with _full_precision(variable):
-        (derivative,) = torch.autograd.grad(
-            output,
-            variable,
-            weights.reshape(output.shape).to(output.dtype),
-            retain_graph=True,
-            create_graph=torch.is_grad_enabled(),
-            allow_unused=True,
-            materialize_grads=True,
-        )
-    return derivative
+    return torch.autograd.grad(
+        output,
+        variable,
+        weights.reshape(output.shape).to(output.dtype),
+        retain_graph=True,
+        create_graph=torch.is_grad_enabled(),
+        allow_unused=True,
+        materialize_grads=True,
+    )[0]
 
 
-def _full_precision(x: Tensor) -> torch.autocast:
-    return torch.autocast(x.device.type, enabled=False)
+def _full_precision(device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, enabled=False)
 
 
 def _input(x: Tensor) -> Tensor:

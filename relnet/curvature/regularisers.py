@@ -63,8 +63,8 @@ class _Regularizer(nn.Module):
 class JacobianRegularizer(_Regularizer):
     """Penalty on the Jacobian of f at x: `loss = cross_entropy(model(x), y) + weight * regularizer(model, x)`.
 
-    norm: "spectral" or "frobenius"; target: default zero(); method, iters: the solver's (spectral; `iters` may be set during training, as an
-    IterationSchedule says); probes: of the Frobenius estimate, exact with method="exact"; warm_start: a WarmStart, spectral only.
+    norm: "spectral" or "frobenius"; target: default zero(); method, iters: the solver's (spectral; `iters` may be set during training,
+    as an IterationSchedule says); probes: of the Frobenius estimate, exact with method="exact"; warm_start: a WarmStart, spectral only.
     After a spectral call `last` holds the solver's SpectralResult. Arguments that do not fit raise ValueError.
 
     >>> model = nn.Sequential(nn.Linear(8, 16), nn.Softplus(), nn.Linear(16, 3))

@@ -3,7 +3,19 @@ import importlib
 
 import pytest
 
-MODULES = "check_model eigenvalues golub_kahan lanczos norms operators penalties regularisers schedule targets warm_start".split()
+MODULES = [
+    "check_model",
+    "eigenvalues",
+    "golub_kahan",
+    "lanczos",
+    "norms",
+    "operators",
+    "penalties",
+    "regularisers",
+    "schedule",
+    "targets",
+    "warm_start",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

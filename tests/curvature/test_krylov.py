@@ -62,7 +62,9 @@ def test_a_start_in_an_invariant_space_goes_on_in_another():
     values = torch.linalg.eigvalsh(curvature.lanczos(lambda v: (M @ v[..., None])[..., 0], start, 4).projected[:, :4])
     assert_close(values, torch.tensor([[1.0, 2.0, 2.0, 5.0]], dtype=torch.float64), 1e-13)
     assert_close(
-        curvature.spectral_norm(curvature.from_dense(M), "golub_kahan", 4, v0=torch.zeros(1, 4)).sigma[0], M.max(), 1e-13
+        curvature.spectral_norm(curvature.from_dense(M), "golub_kahan", 4, v0=torch.zeros(1, 4)).sigma[0],
+        M.max(),
+        1e-13,
     )
 
 
