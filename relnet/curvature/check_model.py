@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from relnet.curvature.krylov import norm, unit
 
@@ -176,12 +175,11 @@ def _forward_mode(model: Callable[[Tensor], Tensor], y: Tensor, x: Tensor) -> It
     """Whether forward mode silently loses a derivative that reverse mode has."""
     tangent = torch.randn_like(x)
     try:
-        with forward_ad.dual_level():
-            forward = forward_ad.unpack_dual(model(forward_ad.make_dual(x.detach(), tangent))).tangent
+        _, forward = torch.func.jvp(model, (x.detach(),), (tangent,))
     except RuntimeError:
         # It says itself that it cannot (NotImplementedError is a RuntimeError).
         return
-    if forward is not None and (forward != 0).any():
+    if (forward != 0).any():
         return
     probe = torch.zeros_like(y, requires_grad=True)
     try:

@@ -4,6 +4,7 @@ import importlib
 import pytest
 
 MODULES = [
+    "attacks",
     "check_model",
     "eigenvalues",
     "golub_kahan",
