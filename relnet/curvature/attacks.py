@@ -57,7 +57,7 @@ def evaluate_attacks(
     pgd: `steps` steps of 2 eps / steps from a random start, the worst of `restarts`. square: `queries` queries, no gradient. auto: APGD on
     cross-entropy and on the logit ratio, DeepFool and Square in turn, on what still stands (standard strength: steps=100, restarts=5,
     queries=5000; at least 4 classes). The random numbers are the seed's, and the global ones are left as they were.
-    ValueError: x outside [0, 1], labels that do not fit, eps < 0, an unknown attack or norm, auto or square on anything but images (B, C, H, W).
+    ValueError: x outside [0, 1], labels that do not fit, eps < 0, an unknown attack or norm, auto or square without images (B, C, H, W).
     ModuleNotFoundError: the extra is not installed.
     """
     _check(x, y, eps, attacks, norm, steps, restarts, queries)
