@@ -1,6 +1,6 @@
 """A network that learns a force field, and is drawn towards conservative ones by a symmetric Jacobian.
 
-The field is the gradient of sum_i sin(x_i), seen through noise. R^2 of the learnt field, and how asymmetric its Jacobian is, with and without.
+The field is the gradient of sum_i sin(x_i), seen through noise. Printed: R^2 of the learnt field, and how asymmetric its Jacobian is.
 """
 
 import argparse
