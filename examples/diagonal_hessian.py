@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> dict[float, tuple[float, float]]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=8)
     parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--weights", type=float, nargs="+", default=[0.0, 0.3])
+    parser.add_argument("--weights", type=float, nargs="+", default=[0.0, 30.0])
     parser.add_argument("--norm", choices=("frobenius", "spectral"), default="frobenius")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
