@@ -175,7 +175,7 @@ def _forward_mode(model: Callable[[Tensor], Tensor], y: Tensor, x: Tensor) -> It
     """Whether forward mode silently loses a derivative that reverse mode has."""
     tangent = torch.randn_like(x)
     try:
-        _, forward = torch.func.jvp(model, (x.detach(),), (tangent,))
+        forward = torch.func.jvp(model, (x.detach(),), (tangent,))[1]
     except RuntimeError:
         # It says itself that it cannot (NotImplementedError is a RuntimeError).
         return
