@@ -41,5 +41,5 @@ def test_the_penalty_gives_the_structure_at_the_same_fit(name):
 def test_the_jacobian_penalty_makes_digits_robust():
     pytest.importorskip("art")
     plain, penalised = main_of("regularise_digits")([]).values()
-    assert min(plain[0], penalised[0]) > 0.9
+    assert penalised[0] > plain[0] - 0.02
     assert penalised[2] > plain[2] + 0.1
