@@ -40,14 +40,21 @@ def inverse_rms(x: Tensor) -> Tensor:
     return torch.where(zero, 0.0, torch.where(zero, 1.0, mean_square).sqrt().reciprocal())
 
 
-def _fused_norm(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the norm and inverse_rms of the centred rows in three passes over x, by PyTorch's CPU kernel."""
-    # The smallest positive float as eps changes no variance that is a normal number, and makes 0 of 0 instead of NaN.
-    eps = torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
+# The smallest positive float as eps changes no variance that is a normal number, and makes 0 of 0 instead of NaN; and the inverse root
+# that tells it.
+_LEAST = {
+    dtype: (eps := torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps, 0.9 / math.sqrt(eps))
+    for dtype in (torch.float32, torch.float64)
+}
+
+
+def _fused_norm(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the norm, the inverse root of the variance and where that is 0, in three passes over x, by PyTorch's CPU kernel."""
+    eps, dead_from = _LEAST[x.dtype]
     y, _, inverse = torch.native_layer_norm(x - x[..., :1], x.shape[-1:], None, None, eps)
     # A variance of 0, seen in eps: the row counts as 0 even where tiny entries are left. NaN is not dead.
-    dead = inverse >= 0.9 / math.sqrt(eps)
-    return y.masked_fill_(dead, 0.0), inverse.masked_fill_(dead, 0.0)
+    dead = inverse >= dead_from
+    return y.masked_fill_(dead, 0.0), inverse, dead
 
 
 class _FusedNorm(torch.autograd.Function):
@@ -55,8 +62,8 @@ class _FusedNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
-        y, inverse = _fused_norm(x)
-        ctx.save_for_backward(x, y, inverse)
+        y, inverse, dead = _fused_norm(x)
+        ctx.save_for_backward(x, y, inverse.masked_fill_(dead, 0.0))
         return y
 
     @staticmethod
