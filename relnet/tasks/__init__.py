@@ -1,7 +1,51 @@
 """Tasks: training data, exam items, and how answers are scored. Knows no model."""
 
 from relnet.tasks.copying import Copying
+from relnet.tasks.letters import LetterTask
+from relnet.tasks.lookup import DuplicatedNgram, PrefixLookup, SuffixLookup
+from relnet.tasks.memory import AssociativeRecall, FlipFlop, InductionHeads, SelectiveCopying
+from relnet.tasks.question_answering import ParagraphQuestion, read_squad
 from relnet.tasks.scores import Scores, score
 from relnet.tasks.task import IGNORE, Batch, Items, Task
+from relnet.tasks.text_questions import PhoneBook, Question, TextCopy, TextTask, UniformCopy
+from relnet.tasks.tokenised import Tokenised, Tokeniser
 
-__all__ = ["IGNORE", "Batch", "Copying", "Items", "Scores", "Task", "score"]
+# The registry of tasks that a run can train: run configurations save and load them.
+TrainedTask = (
+    Copying
+    | PrefixLookup
+    | SuffixLookup
+    | DuplicatedNgram
+    | AssociativeRecall
+    | SelectiveCopying
+    | InductionHeads
+    | FlipFlop
+)
+
+__all__ = [
+    "IGNORE",
+    "AssociativeRecall",
+    "Batch",
+    "Copying",
+    "DuplicatedNgram",
+    "FlipFlop",
+    "InductionHeads",
+    "Items",
+    "LetterTask",
+    "ParagraphQuestion",
+    "PhoneBook",
+    "PrefixLookup",
+    "Question",
+    "Scores",
+    "SelectiveCopying",
+    "SuffixLookup",
+    "Task",
+    "TextCopy",
+    "TextTask",
+    "Tokenised",
+    "Tokeniser",
+    "TrainedTask",
+    "UniformCopy",
+    "read_squad",
+    "score",
+]

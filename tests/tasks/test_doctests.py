@@ -2,10 +2,14 @@ import doctest
 
 import pytest
 
-from relnet.tasks import copying, scores
+from relnet.tasks import copying, draws, lookup, memory, question_answering, scores, text_questions, tokenised
 
 
-@pytest.mark.parametrize("module", [copying, scores], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module",
+    [copying, draws, lookup, memory, question_answering, scores, text_questions, tokenised],
+    ids=lambda module: module.__name__,
+)
 def test_the_examples_in_the_documentation_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0
