@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import cattrs
 import torch
@@ -35,7 +35,7 @@ class RunConfig:
     """Everything that decides a run's numbers: a name for tables, the task, the model's shape, the training settings (seed included)."""
 
     name: str
-    task: tasks.Copying
+    task: tasks.AnyTask
     model: nn.ModelConfig
     train: TrainConfig
 
@@ -52,6 +52,7 @@ class Run:
 
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
+    configure_tagged_union(tasks.AnyTask, converter, tag_name="_type")
     configure_tagged_union(nn.CausalMixerConfig, converter, tag_name="_type")
     one_or_many = nn.CausalMixerConfig | tuple[nn.CausalMixerConfig, ...]
     many = tuple[nn.CausalMixerConfig, ...]
@@ -76,7 +77,6 @@ def config_to_json(config: RunConfig) -> str:
                 "or train the model by relnet.train.train"
             )
     content = _converter().unstructure(config)
-    content["task"] = {"_type": type(config.task).__name__, **content["task"]}
     return json.dumps({"format": CONFIG_FORMAT, **content}, indent=2) + "\n"
 
 
@@ -87,9 +87,9 @@ def config_from_json(text: str, origin: str = "config") -> RunConfig:
         found = content.pop("format")
         if found != CONFIG_FORMAT:
             raise ValueError(f"{origin} has format {found}; this version of relnet reads {CONFIG_FORMAT}")
-        kind = content["task"].pop("_type")
-        if kind != tasks.Copying.__name__:
-            raise ValueError(f"{origin} has task {kind!r}; known ones are {tasks.Copying.__name__}")
+        kind, known = content["task"]["_type"], [task.__name__ for task in get_args(tasks.AnyTask)]
+        if kind not in known:
+            raise ValueError(f"{origin} has task {kind!r}; known ones are {', '.join(known)}")
         return _converter().structure(content, RunConfig)
     except cattrs.BaseValidationError as error:
         faults = cattrs.transform_error(error, format_exception=_fault)

@@ -1,6 +1,20 @@
 """Recipes: functions that return a whole RunConfig. A docstring says the command, the time and the number to expect, as far as known."""
 
 from relnet.recipes.copying import compare_copying, copying, paper_copying
+from relnet.recipes.exam import LETTER_TASKS, STANDARD, Equal, candidates, paper
 from relnet.recipes.models import LINEAR_MODELS, MODEL_NAMES, ModelName, model
 
-__all__ = ["LINEAR_MODELS", "MODEL_NAMES", "ModelName", "compare_copying", "copying", "model", "paper_copying"]
+__all__ = [
+    "LETTER_TASKS",
+    "LINEAR_MODELS",
+    "MODEL_NAMES",
+    "STANDARD",
+    "Equal",
+    "ModelName",
+    "candidates",
+    "compare_copying",
+    "copying",
+    "model",
+    "paper",
+    "paper_copying",
+]

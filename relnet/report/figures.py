@@ -24,7 +24,7 @@ def learning_curves(runs: Sequence[Run], path: str | Path) -> Path:
     if not drawn:
         raise ValueError(f"no updates to draw: {', '.join(str(run.folder) for run in runs) or 'no runs'}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    return _write_new(path, _draw(drawn))
+    return write_new(path, _draw(drawn))
 
 
 def _draw(runs: Sequence[tuple[str, Run]]) -> bytes:
@@ -69,11 +69,11 @@ def _draw(runs: Sequence[tuple[str, Run]]) -> bytes:
         axes.grid(color="#DDDDDD", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-    loss.set_title(_literal(_title([run for _, run in runs])), fontsize=13)
+    loss.set_title(literal(_title([run for _, run in runs])), fontsize=13)
     # handlelength: room for a whole period of the dashes.
     figure.legend(
         handles,
-        [_literal(label) for label, _ in runs],
+        [literal(label) for label, _ in runs],
         loc="outside lower center",
         ncols=columns,
         frameon=False,
@@ -100,12 +100,13 @@ def _title(runs: Sequence[Run]) -> str:
     return tasks.pop() if len(tasks) == 1 else "several tasks" if tasks else "learning curves"
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Text that matplotlib shows as it is: it reads $...$ as mathematics."""
     return text.replace("$", r"\$")
 
 
-def _write_new(path: Path, content: bytes) -> Path:
+def write_new(path: Path, content: bytes) -> Path:
+    """Write a new file, with a number behind its name where that is taken, and return it."""
     number, candidate = 1, path
     while True:
         try:

@@ -36,7 +36,11 @@ def table(runs: Sequence[Run], width: int | None = None) -> str:
 
     width: columns of text, by default the terminal's, at least 80. ValueError without runs.
     """
-    contents = _contents(runs)
+    return aligned(_contents(runs), width)
+
+
+def aligned(contents: Contents, width: int | None = None) -> str:
+    """A table as aligned plain text, its sentences below it; width as for `table`."""
     width = max(80, width or shutil.get_terminal_size((120, 24)).columns)
     columns = list(zip(contents.titles, *contents.lines, strict=True))
     names, *figures = (max(len(part) for cell in column for part in cell.split("\n")) for column in columns)

@@ -1,7 +1,7 @@
 """Tasks: training data, exam items, and how answers are scored. Knows no model."""
 
 from relnet.tasks.copying import Copying
-from relnet.tasks.letters import LetterTask
+from relnet.tasks.letters import LETTERS, LetterTask
 from relnet.tasks.lookup import DuplicatedNgram, PrefixLookup, SuffixLookup
 from relnet.tasks.memory import AssociativeRecall, FlipFlop, InductionHeads, SelectiveCopying
 from relnet.tasks.question_answering import ParagraphQuestion, read_squad
@@ -10,8 +10,8 @@ from relnet.tasks.task import IGNORE, Batch, Items, Task
 from relnet.tasks.text_questions import PhoneBook, Question, TextCopy, TextTask, UniformCopy
 from relnet.tasks.tokenised import Tokenised, Tokeniser
 
-# The registry of tasks that a run can train: run configurations save and load them.
-TrainedTask = (
+# The registry of tasks: what a run's config can hold.
+AnyTask = (
     Copying
     | PrefixLookup
     | SuffixLookup
@@ -24,6 +24,8 @@ TrainedTask = (
 
 __all__ = [
     "IGNORE",
+    "LETTERS",
+    "AnyTask",
     "AssociativeRecall",
     "Batch",
     "Copying",
@@ -44,7 +46,6 @@ __all__ = [
     "TextTask",
     "Tokenised",
     "Tokeniser",
-    "TrainedTask",
     "UniformCopy",
     "read_squad",
     "score",
