@@ -16,11 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from relnet import exam, tasks
+from relnet import exam, report, tasks
 from relnet import train as training
 from relnet.train import StepRecord, TrainConfig, TrainResult
 
 FORMAT = 1
+# What tells one result from another.
+QUESTION = ("subject", "task", "train_length", "lr", "mode", "length", "seed")
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def sit(
     on_step: Callable[[StepRecord], None] | None = None,
     on_row: Callable[[exam.Row], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Train and examine; returns the lines of FOLDER/exam.jsonl, which is written anew, whole, after each training.
+    """Train and examine; returns all lines of FOLDER/exam.jsonl, which new results are put into after each training.
 
     seeds: of weights, training strings and exam items. num, batch_size: items a length and seed, asked at once.
     on_train: called with what is trained in words before each training; on_step, on_row: with each update, with each result.
@@ -96,15 +98,26 @@ def sit(
                         cache=known,
                         on_row=on_row,
                     )
-                    lines += [{**asdict(row), **_training_facts(paper, told, result)} for row in rows]
-                    write_lines(folder / "exam.jsonl", lines)
+                    facts = _training_facts(paper, told, result)
+                    lines = add_lines(folder / "exam.jsonl", [{**asdict(row), **facts} for row in rows])
     return lines
 
 
-def write_lines(path: Path, lines: Sequence[dict[str, Any]]) -> None:
-    """Write a file of JSON lines, whole or not at all."""
+def add_lines(path: Path, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put results into a file of them, each in place of an earlier one to the same question, and return all that it holds.
+
+    The file is written whole or not at all. ValueError where it holds anything else.
+    """
+    new = {_question(line): line for line in lines}
+    held = report.read_exam(path) if path.exists() else []
+    merged = [line for line in held if _question(line) not in new] + list(new.values())
     path.parent.mkdir(parents=True, exist_ok=True)
-    training.write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    training.write_atomically(path, "".join(json.dumps(line) + "\n" for line in merged).encode())
+    return merged
+
+
+def _question(line: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(line.get(key) for key in QUESTION)
 
 
 def _trained(

@@ -69,7 +69,8 @@ def option(arguments, name, default):
 
 
 def in_two_steps(arguments):
-    if arguments[0] not in ("train", "compare") or "--help" in arguments:
+    trains = arguments[0] in ("train", "compare") or (arguments[0] == "exam" and "--max-steps" in arguments)
+    if not trains or "--help" in arguments:
         return arguments
     if "--max-steps" in arguments:
         at = arguments.index("--max-steps")

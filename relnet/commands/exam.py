@@ -14,10 +14,10 @@ from relnet.commands.sitting import examine as sit
 
 @dataclass(frozen=True)
 class Exam:
-    """Examine trained runs, teacher-forced and free-running; results are added to each run's exam.jsonl. Or train candidates and examine them.
+    """Examine trained runs (their results are added to each run's exam.jsonl), or train candidates and examine them.
 
-    relnet exam RUN: a run sits the exam of its own task. relnet exam --model FILE.py:build (--mixers, --hf-config, --hf): candidates sit
-    the exam of --tasks; ends with a verdict and figures.
+    relnet exam RUN: a run sits the exam of its own task. relnet exam --model FILE.py:build (or --mixers, --hf-config, --hf):
+    candidates sit the exam of --tasks, which ends with a verdict and figures.
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]

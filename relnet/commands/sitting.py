@@ -32,9 +32,10 @@ class Candidates:
     hf: tuple[str, ...] = ()
     """Pretrained models to examine as they are: folders, or names on the hub."""
     tasks: tuple[str, ...] = ()
-    """NAME-LENGTH: trained up to the length, NAME one of copying, prefix-lookup, suffix-lookup, duplicated-ngram, recall, selective-copying,
-    induction-heads, flip-flop; default copying-16 copying-32 copying-64 prefix-lookup-32 suffix-lookup-32. For --hf also text-copy,
-    shuffled-copy, uniform-copy, phone-book, question-answering; default uniform-copy phone-book."""
+    """NAME-LENGTH: trained up to the length, NAME one of copying, prefix-lookup, suffix-lookup, duplicated-ngram, recall,
+    selective-copying, induction-heads, flip-flop; default copying-16 copying-32 copying-64 prefix-lookup-32
+    suffix-lookup-32. For --hf also text-copy, shuffled-copy, uniform-copy, phone-book, question-answering; default
+    uniform-copy phone-book."""
     width: int = 64
     """Of models that are trained."""
     depth: int = 2
@@ -106,8 +107,7 @@ def examine(
             rows = _pretrained(
                 asked, name, lengths, seeds, num, batch_size, device, exam.ResultCache(folder / "known.jsonl")
             )
-            lines += [asdict(row) for row in rows]
-        protocol.write_lines(folder / "exam.jsonl", lines)
+            lines = protocol.add_lines(folder / "exam.jsonl", [asdict(row) for row in rows])
     out.print(report.verdict(lines))
     if any(line["items"] for line in lines):
         out.print("figures: " + ", ".join(map(str, report.exam_figures(lines, folder))))
@@ -126,7 +126,7 @@ def _pretrained(
 ) -> list[exam.Row]:
     """A pretrained model on each task, letters by its own ids and text by its tokenizer."""
     model = exam.load_pretrained(name).to(choose_device(device))
-    subject = exam.ModelSubject(model, name=Path(name).name)
+    subject = exam.ModelSubject(model, name=name)
     rows: list[exam.Row] = []
     for task in asked.tasks or ("uniform-copy", "phone-book"):
         if task == "question-answering":

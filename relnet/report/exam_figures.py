@@ -93,12 +93,14 @@ def _samples(axes: Any, lines: Sequence[Line], styles: dict[str, dict[str, Any]]
                 missed.append((trained, max(row["samples"] for row in at)))
             else:
                 points.append((trained, fmean(found)))
-        axes.plot(*(zip(*points, strict=True) if points else ([], [])), label=literal(subject), **styles[subject])
+        if points:
+            axes.plot(*zip(*points, strict=True), label=literal(subject), **styles[subject])
         if missed:
             label = literal(f"{subject}, 99 % not reached within")
             axes.plot(*zip(*missed, strict=True), "^", color=styles[subject]["color"], fillstyle="none", label=label)
     axes.set_xlabel("trained length")
-    axes.set_ylabel("strings seen until 99 %")
+    axes.set_ylabel("training rows seen until 99 %")
+    axes.set_xticks(sorted({line["train_length"] for line in lines if line.get("samples") is not None}))
     axes.set_yscale("log")
 
 
