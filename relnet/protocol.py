@@ -36,11 +36,16 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Paper:
-    """A task to be trained up to its length, how, and the lengths to be examined (all inclusive)."""
+    """A task to be trained up to its length, how, and the lengths to be examined; ValueError for one that the task cannot have."""
 
     task: tasks.LetterTask
     lengths: tuple[int, ...]
     train: TrainConfig
+
+    def __post_init__(self) -> None:
+        # Refused now, not after minutes of training.
+        for length in self.lengths:
+            self.task.check_length(length)
 
     @property
     def context(self) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import relnet as relnet_package
-from relnet import cli
+from relnet import cli, protocol
 from tests.exam.transformers_models import save, tiny
 from tests.launching import launch_two
 
@@ -309,6 +309,15 @@ def test_ctrl_c_exits_130_and_says_how_to_go_on(capsys, monkeypatch, tmp_path):
     _, err = relnet(capsys, *arguments, status=130)
     assert "stopped after update 7" in err
     assert f"relnet: to go on: relnet {' '.join(map(str, arguments))} --resume\n" in err
+
+
+def test_ctrl_c_in_an_exam_says_how_to_go_on(capsys, monkeypatch, tmp_path):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(protocol, "sit", interrupted)
+    _, err = relnet(capsys, "exam", "--mixers", "causalrn", "--out", tmp_path / "exam", status=130)
+    assert f"the same command with --out {tmp_path / 'exam'} goes on" in err
 
 
 def test_the_version_is_told(capsys):

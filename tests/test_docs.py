@@ -14,8 +14,8 @@ import yaml
 
 import relnet
 from relnet import cli, run
-from relnet.recipes import models
-from relnet.report import tables
+from relnet.recipes import exam, models
+from relnet.report import ceilings, intervals, tables
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -185,7 +185,7 @@ def test_the_sections_that_the_code_cites_exist():
     assert cited <= sections
 
 
-@pytest.mark.parametrize("module", [models, run, tables], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [models, exam, run, tables, intervals, ceilings], ids=lambda module: module.__name__)
 def test_the_examples_in_the_docstrings_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0

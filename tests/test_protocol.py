@@ -103,6 +103,8 @@ def test_a_paper_goes_from_half_its_length_to_five_times_it_within_what_the_task
     paper = recipes.paper("prefix-lookup-20", QUICK, (9, 40))
     assert paper.task == PrefixLookup(20, "jelassi2024")
     assert paper.context == paper.task.size(40)
+    with pytest.raises(ValueError, match="length 3: suffix-lookup-3 has examples of length 8 and more"):
+        recipes.paper("suffix-lookup-20", QUICK, (20, 3))
     for name in ("copying", "juggling-3", "copying-x"):
         with pytest.raises(ValueError, match=f"unknown task '{name}'; write NAME-LENGTH, such as copying-64"):
             recipes.paper(name, QUICK)

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -73,7 +73,7 @@ def examine(
         asked.mixers, asked.hf_config, asked.model, asked.width, asked.depth, asked.equal, asked.positions
     )
     papers = [recipes.paper(name, settings, lengths) for name in asked.tasks or recipes.STANDARD] if trained else []
-    with run.run_folder(asked.out, "exam") as folder, contextlib.ExitStack() as shown:
+    with run.run_folder(asked.out, "exam") as folder, _told_how_to_go_on(folder), contextlib.ExitStack() as shown:
         status.print(f"exam in {folder}")
         progress: TrainingProgress
 
@@ -112,6 +112,14 @@ def examine(
     if any(line["items"] for line in lines):
         out.print("figures: " + ", ".join(map(str, report.exam_figures(lines, folder))))
     out.print(f"results: {folder / 'exam.jsonl'}; {report.duration(time.monotonic() - began)}")
+
+
+@contextlib.contextmanager
+def _told_how_to_go_on(folder: Path) -> Generator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; the same command with --out {folder} goes on") from None
 
 
 def _pretrained(

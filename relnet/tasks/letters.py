@@ -85,7 +85,7 @@ class LetterTask:
     def __post_init__(self) -> None:
         if self.layout not in get_args(Layout):
             raise ValueError(f"unknown layout {self.layout!r}: known ones are {', '.join(get_args(Layout))}")
-        self._check_length(self.length)
+        self.check_length(self.length)
         if self.layout == "cui2024":
             for name in ("min_length", "max_context"):
                 if getattr(self, name) is not None:
@@ -102,7 +102,8 @@ class LetterTask:
                 f"max_context {self.max_context}: an example of length {self.length} takes {needed} tokens"
             )
 
-    def _check_length(self, length: int) -> None:
+    def check_length(self, length: int) -> None:
+        """Raise ValueError for a length that no example can have."""
         if length < self.shortest:
             raise ValueError(f"length {length}: {self.kind} has examples of length {self.shortest} and more")
         if self.longest is not None and length > self.longest:
@@ -178,7 +179,7 @@ class LetterTask:
         Any length that the task can have is allowed, the trained one or not; the stream never meets `sample`'s.
         ValueError as in `sample`, and for such a length.
         """
-        self._check_length(length)
+        self.check_length(length)
         prompts, answers = [], []
         for stream in streams(num, seed, index, exam_length=length):
             *before, (given, answer) = self.draw(stream, length)
