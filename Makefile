@@ -8,7 +8,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 # Another mixer: make exam MODEL=path/to/file.py:build
 MODEL ?= examples/own_mixer.py:build
 
-.PHONY: demo exam test test-all check format clean
+.PHONY: demo exam test test-all test-latest check bench sanitize format clean
 
 # pip, not python: where a venv cannot be made whole, python alone is left behind.
 $(BIN)/pip:
@@ -35,15 +35,42 @@ test: $(VENV)/installed-dev
 test-all: $(VENV)/installed-dev
 	$(PYTEST)
 
+# Against the newest transformers that there is, in a venv of its own: what it says is news, not a fault of the tree.
+test-latest:
+	$(PYTHON) -m venv $(VENV)-latest
+	$(VENV)-latest/bin/python -m pip install --disable-pip-version-check -q --upgrade -e '.[hf,evaluation]' pytest hypothesis pyyaml transformers
+	OMP_NUM_THREADS=1 $(VENV)-latest/bin/python -m pytest tests/hf
+	$(VENV)-latest/bin/python -c 'import transformers; print("transformers", transformers.__version__)'
+
 check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
 
+# The kernels' tests on a build that stops at the first read or write out of bounds and at undefined behaviour. Leaks are not looked for:
+# Python and PyTorch never free what they keep until the end.
+sanitize: $(VENV)/installed-dev
+	cmake -S . -B build/sanitize -DRELNET_SANITIZE=ON -DCMAKE_BUILD_TYPE=None
+	cmake --build build/sanitize --parallel 2
+	RELNET_KERNELS=$(CURDIR)/build/sanitize/librelnet_kernels.so LD_PRELOAD=$$(c++ -print-file-name=libasan.so) \
+		ASAN_OPTIONS=detect_leaks=0 $(PYTEST) -m 'not slow' tests/ops/test_relation_cpu.py tests/ops/test_linear_cpu.py
+
+# Nothing is timed whose tests are red. Both cores for half an hour; lines are added to results/bench.jsonl.
+bench: $(VENV)/installed-dev
+	$(PYTEST) -m 'not slow' tests/ops
+	$(BIN)/python bench/relation.py --json results/bench.jsonl
+	$(BIN)/python bench/relation.py --no-compiled --shape 1 4096 192 --rounds 3 --json results/bench.jsonl
+	for activation in relu elu gelu; do \
+		$(BIN)/python bench/relation.py --no-compiled --shape 8 258 192 --activation $$activation --json results/bench.jsonl || exit 1; done
+	RELNET_ISA=avx2 $(BIN)/python bench/relation.py --no-compiled --shape 8 258 192 --json results/bench.jsonl
+	$(BIN)/python bench/training_step.py --json results/bench.jsonl
+	$(BIN)/python bench/linear.py --json results/bench.jsonl
+	$(BIN)/python bench/decoding.py --json results/bench.jsonl
+
 format: $(VENV)/installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-latest build dist .pytest_cache .ruff_cache .import_linter_cache

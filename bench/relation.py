@@ -20,12 +20,15 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from exp_floor import exp_floor
+from memory import peak_growth
 from torch import Tensor
 
 from relnet import ops
 from relnet.ops import relation_cpu
 
 Relation = Callable[[Tensor, Tensor], Tensor]
+LARGEST_FORMULA = 16 * 2**30  # bytes
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"exp": torch.exp, "relu": F.relu, "elu": F.elu, "gelu": F.gelu}
 
 
@@ -37,8 +40,9 @@ def formula(activation: str) -> Relation:
         x = x - x.mean(-1, keepdim=True)
         x = ACTIVATIONS[activation](x * x.square().mean(-1, keepdim=True).rsqrt())
         length = x.shape[1]
-        later = torch.ones(length, length, dtype=torch.bool).triu(1)
-        return x.masked_fill(later[..., None], 0.0).sum(2) / torch.arange(1, length + 1)[:, None]
+        later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+        counts = torch.arange(1, length + 1, device=x.device)
+        return x.masked_fill(later[..., None], 0.0).sum(2) / counts[:, None]
 
     return eager
 
@@ -92,11 +96,14 @@ def surroundings() -> dict[str, object]:
     }
 
 
-def measure(shape: list[int], activation: str, rounds: int, compiled: bool) -> dict[str, dict[str, float]]:
-    """Return the median milliseconds of each way, forward and forward + backward."""
+def measure(shape: list[int], activation: str, rounds: int, compiled: bool) -> dict[str, dict[str, float | None]]:
+    """Return of each way the median milliseconds, forward and forward + backward, and the peak growth of resident memory in bytes."""
     batch, length, width = shape
     tensors = [torch.randn(batch, length, width) for _ in range(3)]
     relations: dict[str, Relation] = {"eager": formula(activation)}
+    # Eight tensors of all pairs live in its backward pass: beyond some length it fits no machine.
+    if 32 * batch * length * length * width > LARGEST_FORMULA:
+        relations, compiled = {}, False
     if compiled:
         relations["compiled"] = torch.compile(formula(activation), dynamic=False)
     names = ["blocked"] if relation_cpu.KERNEL.missing() else ["blocked", "cpu"]
@@ -114,9 +121,12 @@ def measure(shape: list[int], activation: str, rounds: int, compiled: bool) -> d
                 taken = [seconds(relation, tensors, both) for _ in range(repeats)]
                 if counted:
                     times[name][kind] += taken
-    return {
+    medians: dict[str, dict[str, float | None]] = {
         name: {kind: 1e3 * statistics.median(values) for kind, values in kinds.items()} for name, kinds in times.items()
     }
+    for name, relation in relations.items():
+        medians[name]["memory"] = peak_growth(lambda relation=relation: seconds(relation, tensors, True))
+    return medians
 
 
 def main() -> None:
@@ -140,19 +150,29 @@ def main() -> None:
     about = surroundings()
     print(json.dumps(about))
     for shape in given.shape or [[64, 34, 192], [8, 258, 192]]:
+        batch, length, width = shape
         medians = measure(shape, given.activation, given.rounds, given.compiled)
-        eager, rival = medians["eager"], medians["attention"]
+        pairs = batch * length * (length + 1) // 2
+        if given.activation == "exp" and (floor := exp_floor(pairs * width)):
+            medians["exp alone"] = {"forward": floor, "both": 2 * floor, "memory": None}
+        eager, rival = medians.get("eager"), medians["attention"]
+        print(f"\nB={batch} T={length} D={width}, {given.activation}, exact norm, causal, float32; medians in ms")
         print(
-            f"\nB={shape[0]} T={shape[1]} D={shape[2]}, {given.activation}, exact norm, causal, float32; medians in ms"
+            f"{'':10} {'forward':>9} {'both':>9} {'eager / it':>17} {'it / attention':>15} {'ns a pair':>10} {'peak MB':>8}"
         )
-        print(f"{'':10} {'forward':>10} {'both':>10} {'eager / it':>12} {'it / attention':>15}   (both)")
         for name, row in medians.items():
-            speed, ratio = eager["both"] / row["both"], row["both"] / rival["both"]
-            print(f"{name:10} {row['forward']:10.2f} {row['both']:10.2f} {speed:12.1f} {ratio:15.2f}")
+            faster = (
+                "" if eager is None else f"{eager['forward'] / row['forward']:8.1f} {eager['both'] / row['both']:8.1f}"
+            )
+            memory = "" if row["memory"] is None else f"{row['memory'] / 1e6:.0f}"
+            print(
+                f"{name:10} {row['forward']:9.2f} {row['both']:9.2f} {faster:>17} {row['both'] / rival['both']:15.2f} "
+                f"{1e6 * row['both'] / pairs:10.1f} {memory:>8}"
+            )
         if given.json:
             line = {"case": "relation_mean", "shape": shape, "activation": given.activation, "rounds": given.rounds}
             with given.json.open("a") as file:
-                file.write(json.dumps({**line, "milliseconds": medians, **about}) + "\n")
+                file.write(json.dumps({**line, "medians": medians, **about}) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,10 @@ from relnet import run
 from relnet.commands.compare import Compare
 from relnet.commands.console import out, status
 from relnet.commands.exam import Exam
+from relnet.commands.export import Export
+from relnet.commands.generate import Generate
 from relnet.commands.report import Report
+from relnet.commands.theory import Theory
 from relnet.commands.train import Train
 from relnet.train import is_main_process
 
@@ -25,7 +28,10 @@ Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Exam, tyro.conf.subcommand("exam")]
+    | Annotated[Generate, tyro.conf.subcommand("generate")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Theory, tyro.conf.subcommand("theory")]
 )
 
 

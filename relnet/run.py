@@ -23,11 +23,14 @@ from cattrs.strategies import configure_tagged_union
 
 from relnet import exam, nn, report, tasks
 from relnet import train as training
-from relnet.train import StepRecord, TrainConfig, TrainResult
+from relnet.train import StepRecord, TrainConfig, TrainResult, Validation
 
 CONFIG_FORMAT = 1
 # Where run folders go unless a folder is named: set it to a place outside of a work tree.
 RUNS_VARIABLE = "RELNET_RUNS"
+# What a model of a text is asked to go on from, as in Cui 2024, and how many tokens it says.
+PROMPT = "Three years later,"
+SAMPLE_TOKENS = 200
 
 
 @dataclass(frozen=True)
@@ -42,29 +45,21 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: where it lies, what was asked, how training went, the trained model in evaluation mode."""
+    """A finished run: where it lies, what was asked, how training went, the trained model in evaluation mode.
+
+    measured: of a run on a text that has just been trained, its last validation.
+    """
 
     folder: Path
     config: RunConfig
     result: TrainResult
     model: nn.SequenceModel
+    measured: exam.TextRow | None = None
 
 
 def _converter() -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=True)
+    converter = nn.converter()
     configure_tagged_union(tasks.AnyTask, converter, tag_name="_type")
-    configure_tagged_union(nn.CausalMixerConfig, converter, tag_name="_type")
-    one_or_many = nn.CausalMixerConfig | tuple[nn.CausalMixerConfig, ...]
-    many = tuple[nn.CausalMixerConfig, ...]
-
-    def structure(value: Any, _: Any) -> Any:
-        return converter.structure(value, many if isinstance(value, list) else nn.CausalMixerConfig)
-
-    def unstructure(value: Any) -> Any:
-        return converter.unstructure(value, many if isinstance(value, tuple) else nn.CausalMixerConfig)
-
-    converter.register_structure_hook(one_or_many, structure)
-    converter.register_unstructure_hook(one_or_many, unstructure)
     return converter
 
 
@@ -202,7 +197,7 @@ def train(
     on_start: called with the config and the untrained model once nothing more is refused, unless the run is finished; on_step: called
     after each update; both on the main process.
     Raises ValueError for a folder that holds a run (without resume) or another config, and what `relnet.train.train` raises; a
-    start that is refused writes nothing.
+    start that is refused writes nothing but prepared text.
 
     >>> import tempfile
     >>> from relnet import recipes
@@ -212,10 +207,12 @@ def train(
     >>> run.result.steps
     2
     """
+    (config,) = prepared([config])
     with run_folder(folder, config.name) as place:
         _check_config(config, place)
         settings = config_to_json(config)
         model = build_model(config)
+        validation = _Validation(config, config.task, model) if isinstance(config.task, tasks.Text) else None
 
         def begin() -> None:
             if not (place / "config.json").exists():
@@ -231,10 +228,41 @@ def train(
             device=device,
             on_start=begin,
             on_step=on_step,
+            validate=validation,
             trackers=trackers,
             resume=resume,
         )
-        return Run(place, config, result, model.eval())
+        return Run(place, config, result, model.eval(), validation.row if validation else None)
+
+
+def prepared(
+    configs: Sequence[RunConfig], on_progress: Callable[[str, int, int | None], None] | None = None
+) -> list[RunConfig]:
+    """Return the configs, each text that they train on prepared and named by its content (`tasks.Text.prepared`).
+
+    on_progress: called with what is done, bytes done and all bytes (None where not known). Training prepares by itself, silently.
+    """
+    made: dict[tasks.AnyTask, tasks.AnyTask] = {
+        task: task.prepared(on_progress) for task in {c.task for c in configs} if isinstance(task, tasks.Text)
+    }
+    return [dataclasses.replace(config, task=made.get(config.task, config.task)) for config in configs]
+
+
+class _Validation:
+    """What training measures of a model now and then: all of the validation text; `row` is the latest result."""
+
+    def __init__(self, config: RunConfig, task: tasks.Text, model: nn.SequenceModel) -> None:
+        self._name, self._task, self._model = config.name, task, model
+        self.row: exam.TextRow | None = None
+
+    def __call__(self) -> Validation:
+        # Not before: training has moved the model to its device.
+        self.row = _measured(exam.ModelSubject(self._model, name=self._name), self._task)
+        return Validation(self.row.bits_per_byte, self.row.perplexity)
+
+
+def _measured(subject: exam.Reader, task: tasks.Text) -> exam.TextRow:
+    return exam.evaluate_text(subject, task.validating, context=task.context, task=task.name)
 
 
 def load(folder: str | Path, device: str = "cpu") -> tuple[RunConfig, nn.SequenceModel]:
@@ -264,26 +292,22 @@ def examine(
     lengths: of the strings, None: the trained one; seeds, num: which items and how many a length and seed.
     device: where to compute, as for `train`; None: where the run's model is, the CPU for a folder.
     data: a text file of strings, one a line, to ask in place of random ones; these rows are returned, but not kept: they are another exam.
+    ValueError for a run on a text, which `examine_text` examines.
     """
-    if isinstance(run, Run):
-        folder, config, model = run.folder, run.config, run.model
-        if device is not None:
-            model.to(training.choose_device(device))
-    else:
-        folder = Path(run)
-        config, model = load(folder, device or "cpu")
-    subject = exam.ModelSubject(model, name=config.name)
+    folder, task, subject = _subject(run, device)
+    if isinstance(task, tasks.Text):
+        raise ValueError(f"{folder} is a run on a text, which has no items to ask; see relnet report for its figures")
     if data is not None:
         # What it does not do itself it hands to its task, which no type checker sees.
-        own: Any = exam.OwnItems(config.task, data)
+        own: Any = exam.OwnItems(task, data)
         rows = []
         for length, number in own.lengths.items():
             rows += exam.evaluate(subject, own, lengths=(length,), num=number, batch_size=batch_size, on_row=on_row)
         return rows
     return exam.evaluate(
         subject,
-        config.task,
-        lengths=(config.task.length,) if lengths is None else lengths,
+        task,
+        lengths=(task.length,) if lengths is None else lengths,
         seeds=seeds,
         num=num,
         batch_size=batch_size,
@@ -292,15 +316,55 @@ def examine(
     )
 
 
-def examine_unless_done(run: Run) -> None:
-    """Give a run the exam of its trained length, unless its exam.jsonl has a result of it in every mode.
+def examine_text(
+    run: Run | str | Path, *, device: str | None = None, prompt: str = PROMPT, measured: exam.TextRow | None = None
+) -> exam.TextRow:
+    """Measure a run (or a finished run's folder) on all of its validation text; the row is appended to its exam.jsonl and returned.
+
+    device: as for `examine`. prompt: what the model goes on from (from its end, where it is longer than the context), by up to 200 tokens
+    drawn at temperature 0.8 with seed 0. measured: of this very model, where it is known. ValueError for a run on another task.
+    """
+    folder, task, subject = _subject(run, device)
+    if not isinstance(task, tasks.Text):
+        raise ValueError(f"{folder} is a run on {task.name}, not on a text")
+    asked = task.encode(prompt)[-task.context :]
+    sample = exam.sample_text(subject, asked, SAMPLE_TOKENS)
+    row = dataclasses.replace(
+        measured or _measured(subject, task),
+        state_bytes=exam.state_bytes(subject, task.sample(1, seed=0, index=0).inputs),
+        prompt=prompt,
+        sample=task.decode(sample),
+    )
+    exam.append_row(row, folder / "exam.jsonl")
+    return row
+
+
+def _subject(run: Run | str | Path, device: str | None) -> tuple[Path, tasks.AnyTask, exam.ModelSubject]:
+    """A run's folder, its task and its model, on the device; a folder's model is loaded."""
+    if isinstance(run, Run):
+        folder, config, model = run.folder, run.config, run.model
+        if device is not None:
+            model.to(training.choose_device(device))
+    else:
+        folder = Path(run)
+        config, model = load(folder, device or "cpu")
+    return folder, config.task, exam.ModelSubject(model, name=config.name)
+
+
+def examine_unless_done(run: Run, prompt: str = PROMPT) -> None:
+    """Give a run the exam of its trained length, or of its text, unless its exam.jsonl has all of the result.
 
     An exam that was interrupted is done again. With several processes the main one examines.
     """
     if not training.is_main_process():
         return
     (found,) = report.read_runs([run.folder])
-    asked = (run.config.task.name, run.config.task.length, 0)
+    task = run.config.task
+    if isinstance(task, tasks.Text):
+        if not any(row["prompt"] == prompt for row in found.text):
+            examine_text(run, prompt=prompt, measured=run.measured)
+        return
+    asked = (task.name, task.length, 0)
     done = {row["mode"] for row in found.exam if (row["task"], row["length"], row["seed"]) == asked}
     if not done >= set(exam.MODES):
         examine(run)
@@ -312,12 +376,13 @@ def compare(
     *,
     device: str = "auto",
     resume: bool = False,
+    prompt: str = PROMPT,
     on_start: Callable[[RunConfig, nn.SequenceModel], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> list[Run]:
     """Train and examine one run after another, each in folder/NAME; with resume=True what is finished is not done again.
 
-    on_start, on_step: as for `train`. Raises ValueError for names that stand twice, and as `train`.
+    prompt: what models of a text go on from. on_start, on_step: as for `train`. ValueError for names that stand twice, and as `train`.
     """
     names = [config.name for config in configs]
     if len(set(names)) != len(names):
@@ -326,6 +391,6 @@ def compare(
     for config in configs:
         place = Path(folder) / config.name
         run = train(config, place, device=device, resume=resume, on_start=on_start, on_step=on_step)
-        examine_unless_done(run)
+        examine_unless_done(run, prompt)
         runs.append(run)
     return runs

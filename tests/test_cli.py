@@ -35,7 +35,7 @@ def finished(tmp_path_factory):
 def test_train_says_what_it_will_do_then_prints_a_table(capsys, tmp_path):
     arguments = ("train", "copying", "--length", 3, "--max-steps", 3, "--out", tmp_path / "run", *SMALL)
     out, err = relnet(capsys, *arguments)
-    plan = r"1,264 weights without embeddings, at most 3 steps of 8 strings; run folder: .*run\nabout [\d.]+ s a step: at most"
+    plan = r"strings of 3: 1,264 weights without embeddings, at most 3 steps of 8; run folder: .*run\nabout [\d.]+ s a step: at most"
     assert re.search(plan, err), err
     assert err.index("s a step") < err.index("3/3")
     assert "3/3" in err
@@ -55,6 +55,63 @@ def test_train_resumes_only_what_it_is_told_to(capsys, finished):
     assert "--resume needs --out" in err
     _, err = relnet(capsys, "train", "copying", "--length", 4, "--out", finished, "--resume", *SMALL, status=2)
     assert "another config" in err
+
+
+TINY_TEXT = ("--width", 16, "--depth", 1, "--context", 32, "--batch-size", 4, "--max-steps", 4, "--device", "cpu")
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch):
+    monkeypatch.setenv("RELNET_DATA", str(tmp_path / "data"))
+    path = tmp_path / "words.txt"
+    path.write_text("".join(f"{number:03d} " for number in range(500)))
+    return path
+
+
+def test_train_text_prepares_validates_and_ends_with_a_table_and_a_sample(capsys, words, tmp_path):
+    arguments = ("train", "text", "--data", words, "--validate-every", 2, "--out", tmp_path / "run", *TINY_TEXT)
+    out, err = relnet(capsys, *arguments)
+    assert "linear-causalrn on text, windows of 32 tokens" in err
+    assert re.search(r"4/4 .*validation \d\.\d{3} bits/byte", err), err
+    assert re.search(r"^linear-causalrn +4,896 +512 +\d\.\d{4} ", out, re.MULTILINE), out
+    assert "wrote: Three years later, | " in out
+    assert "Validation: 100 tokens, 100 bytes, in windows of 32 that begin every 32." in " ".join(out.split())
+    row = json.loads((tmp_path / "run" / "exam.jsonl").read_text())
+    out, _ = relnet(capsys, "exam", tmp_path / "run", "--device", "cpu")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "exam.jsonl").read_text().splitlines()]
+    assert rows == [row, row]
+    out, _ = relnet(capsys, "report", tmp_path / "run", "--json", tmp_path / "run.jsonl")
+    assert "curves.png" in out
+    kept = json.loads((tmp_path / "run.jsonl").read_text())
+    assert kept["text"] == [row]
+    assert [step for step, _ in kept["validation"]] == [2, 4]
+
+
+def test_compare_text_trains_each_model_and_shows_what_it_writes(capsys, words, tmp_path):
+    arguments = ("compare", "text", "--data", words, words, "--validation", words, "--hidden", 16, "--prompt", "012 ")
+    mixers = ("--mixers", "causalrn", "hybrid", "transformer")
+    out, _ = relnet(capsys, *arguments, *mixers, *TINY_TEXT, "--out", tmp_path / "all")
+    for name in mixers[1:]:
+        assert f"{name} wrote: 012 " in out
+    assert "Validation: 2,000 tokens, 2,000 bytes" in " ".join(out.split())
+    assert (tmp_path / "all" / "curves.png").exists()
+    _, err = relnet(capsys, *arguments[:-1], "x" * 33, *TINY_TEXT, "--out", tmp_path / "b", status=2)
+    assert "--prompt has 33 tokens, the models take 32" in err
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "is empty"), (b"\0\1", "binary file"), (b"\xff\xfea", "not UTF-8"), (None, "no file of text")],
+)
+def test_a_text_that_cannot_be_learnt_gets_one_line_and_leaves_no_folder(capsys, words, tmp_path, content, message):
+    words.unlink()
+    if content is not None:
+        words.write_bytes(content)
+    out, err = relnet(capsys, "train", "text", "--data", words, "--out", tmp_path / "run", *TINY_TEXT, status=2)
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert message in err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("command", [("train", "copying"), ("compare", "copying")])
@@ -234,6 +291,34 @@ def test_report_keeps_runs_as_json_lines_in_a_new_file(capsys, finished, tmp_pat
     assert lines.read_bytes() == before
 
 
+def test_generate_streams_from_a_run_and_from_its_export(capsys, finished, tmp_path):
+    said, err = relnet(capsys, "generate", finished, "--prompt", "abc", "--max-new-tokens", 4)
+    assert re.search(r"5 tokens read in [\d.]+ s, [1-4] said, .*; state [\d,]+ bytes, [\d,]+ allocated", err)
+    relnet(capsys, "export", finished, tmp_path / "model")
+    exported, err = relnet(capsys, "generate", tmp_path / "model", "--prompt", "abc", "--max-new-tokens", 4)
+    assert exported == said
+    assert "tokens read" in err
+    sampling = ("--temperature", 2, "--top-k", 9, "--seed", 5)
+    drawn, _ = relnet(capsys, "generate", finished, "--prompt", "abc", *sampling)
+    assert relnet(capsys, "generate", tmp_path / "model", "--prompt", "abc", *sampling)[0] == drawn
+    for folder in (finished, tmp_path / "model"):
+        for prompt, message in (("Abc", "'A'|no token for"), ("", "empty"), ("abcabcabc", "at most 8")):
+            _, err = relnet(capsys, "generate", folder, "--prompt", prompt, status=2)
+            assert re.search(message, err), err
+
+
+def test_an_export_has_a_card_and_overwrites_nothing(capsys, finished, tmp_path):
+    relnet(capsys, "export", finished, tmp_path / "model")
+    text = (tmp_path / "model" / "README.md").read_text()
+    for part in ("causalrn on copying-cui2024", '"seed": 0', "| name |", "relnet export run FOLDER", "1,264 weights"):
+        assert part in text
+    before = {path: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    assert {path.name for path in before} >= {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
+    _, err = relnet(capsys, "export", finished, tmp_path / "model", status=2)
+    assert "exists" in err
+    assert {path: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -246,6 +331,7 @@ def test_report_keeps_runs_as_json_lines_in_a_new_file(capsys, finished, tmp_pat
         (["train", "copying", "--device", "abacus"], "abacus"),
         (["train", "copying", "--colour", "red"], "--colour"),
         (["compare", "juggling"], "juggling.*copying"),
+        (["train", "text"], "--data"),
         (["compare", "copying", "--mixers", "causalrn", "mamba"], "mamba"),
         (["train", "copying", "--mixer", "lstm", "--heads", "4"], "heads=4: an LSTM has no heads"),
         (["train", "copying", "--seed", str(2**64)], f"seed={2**64}: must be at least 0 and below 2"),
@@ -256,7 +342,9 @@ def test_report_keeps_runs_as_json_lines_in_a_new_file(capsys, finished, tmp_pat
         (["report"], "no folder given"),
         (["exam", "/nowhere"], "no run folder"),
         (["report", "/nowhere"], "/nowhere"),
-        ([], r"Expected one of.*train.*compare.*exam.*report"),
+        (["generate", "/nowhere", "--prompt", "a"], "no run folder"),
+        (["export", "/nowhere", "/nowhere-else"], "no run folder"),
+        ([], r"Expected one of.*train.*compare.*exam.*generate.*export.*report"),
     ],
 )
 def test_a_mistake_gets_one_line_and_exit_2(capsys, monkeypatch, tmp_path, arguments, message):
@@ -275,8 +363,14 @@ HELP = {
     ("train",): ("Learn to say a string of random letters again", "paper's exact settings"),
     ("train", "copying"): ("Letters in a string", "default: 0.0005", "(default: auto)", "default: causalrn"),
     ("train", "paper-copying"): ("default: 2000", "default: 128", "no number of its own"),
-    ("compare",): ("Models to compare", "default: hello", "default: 300", "default: 0.99"),
+    ("train", "text"): ("Text files (UTF-8), folders", "(required)", "default: linear-causalrn"),
+    ("train", "paper-text"): ("published configuration", "default: 6375"),
+    ("compare",): ("Train several models", "default: hello"),
+    ("compare", "copying"): ("Models to compare", "default: hello", "default: 300", "default: 0.99"),
+    ("compare", "text"): ("Models to compare", "Three years later,", "(required)"),
     ("exam",): ("Strings a length and seed", "default: 320", "default: 64"),
+    ("generate",): ("go on from a prompt", "default: 0.0", "Of the draws"),
+    ("export",): ("Hugging Face folder", "New folder"),
     ("report",): ("PNG file of the learning curves", "default: False"),
 }
 

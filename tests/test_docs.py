@@ -7,6 +7,7 @@ import io
 import math
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import yaml
 import relnet
 from relnet import cli, run
 from relnet.recipes import exam, models
-from relnet.report import ceilings, intervals, tables
+from relnet.report import ceilings, cells, intervals
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -94,6 +95,9 @@ def run_command(arguments):
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RELNET_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("RELNET_DATA", str(tmp_path / "data"))
+    # What commands on a text learn.
+    shutil.copy(ROOT / "README.md", tmp_path)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(read(page), "python")])
@@ -185,7 +189,7 @@ def test_the_sections_that_the_code_cites_exist():
     assert cited <= sections
 
 
-@pytest.mark.parametrize("module", [models, exam, run, tables, intervals, ceilings], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [models, exam, run, cells, intervals, ceilings], ids=lambda module: module.__name__)
 def test_the_examples_in_the_docstrings_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0

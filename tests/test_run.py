@@ -1,11 +1,12 @@
 import dataclasses
 import json
+from typing import get_args
 
 import pytest
 import torch
 
 from relnet import nn, recipes, report, run, train
-from relnet.tasks import Copying
+from relnet.tasks import AnyTask, Copying, Text
 from relnet.train import TrainConfig
 from tests.assertions import assert_same_bits
 
@@ -14,6 +15,20 @@ SMALL = {"length": 3, "width": 16, "depth": 2, "max_steps": 4, "batch_size": 8}
 
 def small_config(**changes):
     return recipes.copying(**{**SMALL, **changes})
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch):
+    """A text of 2,000 bytes."""
+    monkeypatch.setenv("RELNET_DATA", str(tmp_path / "data"))
+    path = tmp_path / "words.txt"
+    path.write_text("".join(f"{number:03d} " for number in range(500)))
+    return path
+
+
+def text_config(path, **changes):
+    options = {"width": 16, "depth": 1, "context": 16, "batch_size": 4, "max_steps": 6, "validate_every": 2}
+    return recipes.text((str(path),), **{**options, "validation_share": 0.1, **changes})
 
 
 def test_a_config_reloads_to_the_same_values_and_types():
@@ -35,6 +50,27 @@ def test_a_config_reloads_to_the_same_values_and_types():
         assert again == config
         assert type(again.model.mixer) is type(config.model.mixer)
         assert isinstance(again.task, Copying)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in get_args(AnyTask) if kind is not Text], ids=lambda kind: kind.__name__
+)
+def test_a_config_of_a_letter_task_reloads_to_the_same_values_and_types(kind):
+    task = kind(length=20, layout="jelassi2024", min_length=18, max_context=90)
+    again = run.config_from_json(run.config_to_json(dataclasses.replace(small_config(), task=task)))
+    assert again.task == task
+    assert type(again.task) is kind
+
+
+@pytest.mark.parametrize("validation", [None, "other.txt"])
+def test_a_config_of_a_text_reloads_to_the_same_values_and_types(validation):
+    task = Text(("a.txt", "folder"), 64, "bytes", validation, 0.1, stores=("abc", "def"))
+    config = recipes.text(("any.txt",), mixer="hybrid", depth=4)
+    config = dataclasses.replace(config, task=task)
+    again = run.config_from_json(run.config_to_json(config))
+    assert again == config
+    assert isinstance(again.task, Text)
+    assert isinstance(again.task.data, tuple)
 
 
 @pytest.mark.parametrize(
@@ -317,3 +353,87 @@ def test_a_mixer_that_no_run_folder_can_hold_is_refused_before_anything_is_made(
     with pytest.raises(ValueError, match="StrangeConfig is no mixer that a run folder can hold"):
         run.train(config, tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_on_a_text_that_was_killed_goes_on_to_the_same_bits(words, tmp_path):
+    whole = run.train(text_config(words), tmp_path / "whole", device="cpu")
+
+    def stop(record):
+        if record.step == 5:
+            raise RuntimeError("power cut")
+
+    config = text_config(words, checkpoint_every=3)
+    with pytest.raises(RuntimeError, match="power cut"):
+        run.train(config, tmp_path / "cut", device="cpu", on_step=stop)
+    cut = run.train(config, tmp_path / "cut", device="cpu", resume=True)
+    for (name, one), other in zip(whole.model.named_parameters(), cut.model.parameters(), strict=True):
+        assert_same_bits(one, other, name)
+    curves = [
+        [(line["step"], line["loss"], line.get("bits_per_byte")) for line in map(json.loads, log.splitlines())]
+        for log in ((tmp_path / name / "log.jsonl").read_text() for name in ("whole", "cut"))
+    ]
+    assert curves[0] == curves[1]
+    assert [step for step, _, bits in curves[0] if bits is not None] == [2, 4, 6]
+    assert cut.result.bits_per_byte == whole.result.bits_per_byte == curves[0][-1][2]
+
+
+def test_another_text_in_the_same_file_is_not_gone_on_with(words, tmp_path):
+    run.train(text_config(words), tmp_path / "run", device="cpu")
+    words.write_text(words.read_text().replace("123", "321"))
+    with pytest.raises(ValueError, match=r"holds another config \(task\.stores"):
+        run.train(text_config(words), tmp_path / "run", device="cpu", resume=True)
+
+
+def test_a_run_on_a_text_is_measured_once_whole_with_its_state_and_a_sample(words, tmp_path, monkeypatch):
+    measured, evaluate_text = [], run.exam.evaluate_text
+    monkeypatch.setattr(run.exam, "evaluate_text", lambda *a, **k: measured.append(a) or evaluate_text(*a, **k))
+    (finished,) = run.compare([text_config(words)], tmp_path / "all", device="cpu")
+    (found,) = report.read_runs([finished.folder])
+    (row,) = found.text
+    assert len(measured) == 3, "after 2, 4 and 6 updates; the last is the exam's too"
+    assert (row["tokens"], row["bytes"], row["context"], row["stride"]) == (200, 200, 16, 16)
+    assert row["bits_per_byte"] == finished.result.bits_per_byte
+    # Linear CausalRN, width 16: two numbers of float32 a hidden channel and a block at least, whatever the context.
+    assert row["state_bytes"] >= 16 * 4
+    # The prompt is longer than the context: one token after the end of it is all that fits.
+    assert (row["prompt"], len(row["sample"])) == (run.PROMPT, 1)
+
+
+def test_a_prompt_is_asked_anew_and_a_result_not_measured_again(words, tmp_path):
+    finished = run.train(text_config(words), tmp_path / "run", device="cpu")
+    for prompt in ("abc", "abc", "de"):
+        run.examine_unless_done(finished, prompt)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "exam.jsonl").read_text().splitlines()]
+    assert [row["prompt"] for row in rows] == ["abc", "de"]
+    assert len(rows[0]["sample"]) >= 1
+    again = run.examine_text(tmp_path / "run", prompt="abc")
+    assert again.to_json() == json.dumps(rows[0])
+    with pytest.raises(ValueError, match="is a run on a text"):
+        run.examine(finished)
+    with pytest.raises(ValueError, match="is a run on copying-cui2024"):
+        run.examine_text(run.train(small_config(max_steps=1), tmp_path / "copying", device="cpu"))
+
+
+def test_the_papers_text_recipe_has_the_papers_settings_and_both_schedules():
+    for rate, expected in {"constant": (1e-4, 0.0, "constant"), "cosine": (5e-4, 5e-5, "cosine")}.items():
+        for mixer in recipes.MODEL_NAMES:
+            config = recipes.paper_text(mixer, rate)
+            train = config.train
+            assert (train.lr, train.final_lr, train.schedule, train.warmup_steps) == (*expected, 2000)
+            assert (train.batch_size, train.steps, train.precision) == (320, 6375, "bfloat16")
+            assert (config.model.width, config.model.depth, config.model.context) == (768, 12, 256)
+            assert config.task.data == ("wikitext-103",)
+    assert config.model.mixers.count(nn.CausalRNConfig(3072)) == 2
+    assert config.model.mixers.count(nn.LinearCausalRNConfig(3072)) == 10
+    assert recipes.paper_text("causalrn").model.mixer == nn.CausalRNConfig(3072)
+    transformer = recipes.paper_text("transformer").model
+    assert (transformer.mixer, transformer.mlp) == (nn.AttentionConfig(heads=12), 3072)
+
+
+def test_models_of_a_comparison_on_a_text_see_the_same_windows_and_weigh_the_same_a_block(words):
+    configs = recipes.compare_text((str(words),))
+    assert len({config.task for config in configs}) == len({config.train for config in configs}) == 1
+    sizes = {run.build_model(config).num_parameters for config in configs}
+    assert max(sizes) < 1.01 * min(sizes)
+    with pytest.raises(ValueError, match="no mixers to compare"):
+        recipes.compare_text((str(words),), mixers=())

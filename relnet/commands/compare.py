@@ -4,27 +4,33 @@ import contextlib
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
-from relnet import exam, nn, recipes, report, run
+from relnet import exam, nn, recipes, report, run, tasks
 from relnet.commands.console import out, status
 from relnet.commands.resuming import check_resumable
-from relnet.progress import TrainingProgress
+from relnet.progress import PreparingProgress, TrainingProgress
 from relnet.run import RunConfig
 from relnet.train import is_main_process
+
+CompareRecipe = (
+    Annotated[tuple[RunConfig, ...], tyro.conf.subcommand("copying", constructor=recipes.compare_copying)]
+    | Annotated[tuple[RunConfig, ...], tyro.conf.subcommand("text", constructor=recipes.compare_text)]
+)
 
 
 @dataclass(frozen=True)
 class Compare:
     """Train several models on the same task, examine them, and draw their learning curves."""
 
-    task: tyro.conf.Positional[Literal["copying"]]
-    """What to learn."""
-    configs: Annotated[tuple[RunConfig, ...], tyro.conf.arg(constructor=recipes.compare_copying)]
+    configs: CompareRecipe
+    """what to learn"""
     string: str = "hello"
-    """Letters a-z for each model to copy; repeated or cut to the trained length."""
+    """Copying: letters a-z for each model to copy; repeated or cut to the trained length."""
+    prompt: str = run.PROMPT
+    """Text: what each model goes on from."""
     out: Path | None = None
     """Folder of the runs; default: a new one under $RELNET_RUNS or ./runs."""
     resume: bool = False
@@ -34,13 +40,12 @@ class Compare:
 
     def __call__(self) -> None:
         """Run the command."""
-        configs = self.configs
         if self.resume:
-            check_resumable(self.out, [config.name for config in configs])
+            check_resumable(self.out, [config.name for config in self.configs])
+        with PreparingProgress(status) as preparing:
+            configs = run.prepared(self.configs, preparing)
         task = configs[0].task
-        # Refused now, not after minutes of training.
-        task.encode(self.string)
-        text = "".join(itertools.islice(itertools.cycle(self.string), task.length))
+        self._check_words(task)
         progress: TrainingProgress
 
         def start(config: RunConfig, _: nn.SequenceModel) -> None:
@@ -48,14 +53,15 @@ class Compare:
             shown.close()
             progress = shown.enter_context(TrainingProgress(config.name, config.train.steps, status))
 
-        named = run.run_folder(self.out, f"compare-{task.name}-{task.length}")
+        named = run.run_folder(self.out, f"compare-{task.label}")
         with named as folder, contextlib.ExitStack() as shown:
-            status.print(f"{len(configs)} models on {task.name}, strings of {task.length}; run folders in {folder}")
+            status.print(f"{len(configs)} models on {task.name}, {task.rows}; run folders in {folder}")
             finished = run.compare(
                 configs,
                 folder,
                 device=self.device,
                 resume=self.resume,
+                prompt=self.prompt,
                 on_start=start,
                 on_step=lambda record: progress(record),
             )
@@ -63,12 +69,24 @@ class Compare:
             return
         runs = report.read_runs([one.folder for one in finished])
         out.print(report.table(runs))
+        if isinstance(task, tasks.Copying):
+            self._copy(task, finished)
+        figure = report.learning_curves(runs, folder / "curves.png")
+        out.print(f"\nlearning curves: {figure}")
+
+    def _check_words(self, task: tasks.AnyTask) -> None:
+        """Refuse what the models cannot be asked in the end now, not after minutes of training."""
+        if isinstance(task, tasks.Copying):
+            task.encode(self.string)
+        elif isinstance(task, tasks.Text) and (found := len(task.encode(self.prompt))) > task.context:
+            raise ValueError(f"--prompt has {found} tokens, the models take {task.context}: give a shorter one")
+
+    def _copy(self, task: tasks.Copying, finished: list[run.Run]) -> None:
+        text = "".join(itertools.islice(itertools.cycle(self.string), task.length))
         change = "" if text == self.string else f" (repeated or cut to the trained {task.length} letters)"
         out.print(f"\nThe string {self.string!r}{change}, copied without help:\n")
-        width = max(len(config.name) for config in configs)
+        width = max(len(one.config.name) for one in finished)
         out.print(f"  {'':{width}}  {text}")
         for one in finished:
             subject = exam.ModelSubject(one.model, name=one.config.name)
             out.print(f"  {one.config.name:{width}}  {exam.complete(subject, task, text)}")
-        figure = report.learning_curves(runs, folder / "curves.png")
-        out.print(f"\nlearning curves: {figure}")

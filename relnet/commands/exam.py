@@ -6,7 +6,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from relnet import exam, report, run
+from relnet import exam, report, run, tasks
 from relnet.commands.console import out, status
 from relnet.commands.sitting import CandidateOptions, Candidates
 from relnet.commands.sitting import examine as sit
@@ -16,8 +16,9 @@ from relnet.commands.sitting import examine as sit
 class Exam:
     """Examine trained runs (their results are added to each run's exam.jsonl), or train candidates and examine them.
 
-    relnet exam RUN: a run sits the exam of its own task. relnet exam --model FILE.py:build (or --mixers, --hf-config, --hf):
-    candidates sit the exam of --tasks, which ends with a verdict and figures.
+    relnet exam RUN: a run sits the exam of its own task, teacher-forced and free-running; on a text, bits per byte.
+    relnet exam --model FILE.py:build (or --mixers, --hf-config, --hf): candidates sit the exam of --tasks, which ends with
+    a verdict and figures.
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
@@ -51,6 +52,9 @@ class Exam:
                 "no run folder given; give the folders that relnet train made, or candidates (--model, --mixers, --hf, --hf-config)"
             )
         for folder in self.runs:
+            if isinstance(run.read_config(folder).task, tasks.Text):
+                run.examine_text(folder, device=self.device)
+                continue
             run.examine(
                 folder,
                 lengths=self.lengths or None,

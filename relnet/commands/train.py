@@ -10,7 +10,7 @@ import tyro
 from relnet import nn, recipes, report, run
 from relnet.commands.console import out, status
 from relnet.commands.resuming import check_resumable
-from relnet.progress import TrainingProgress
+from relnet.progress import PreparingProgress, TrainingProgress
 from relnet.run import RunConfig
 from relnet.train import seconds_per_step
 
@@ -27,6 +27,8 @@ def _recipe(name: str, function) -> object:
 TrainRecipe = (
     Annotated[RunConfig, _recipe("copying", recipes.copying)]
     | Annotated[RunConfig, _recipe("paper-copying", recipes.paper_copying)]
+    | Annotated[RunConfig, _recipe("text", recipes.text)]
+    | Annotated[RunConfig, _recipe("paper-text", recipes.paper_text)]
 )
 
 
@@ -47,21 +49,23 @@ class Train:
 
     def __call__(self) -> None:
         """Run the command."""
-        config, task, settings = self.recipe, self.recipe.task, self.recipe.train
         if self.resume:
             check_resumable(self.out)
+        with PreparingProgress(status) as preparing:
+            (config,) = run.prepared([self.recipe], preparing)
+        task, settings = config.task, config.train
 
         def start(_: RunConfig, model: nn.SequenceModel) -> None:
             status.print(
-                f"{config.name} on {task.name}, strings of {task.length}: {model.num_parameters:,} weights without "
-                f"embeddings, at most {settings.steps} steps of {settings.batch_size} strings; run folder: {folder}"
+                f"{config.name} on {task.name}, {task.rows}: {model.num_parameters:,} weights without "
+                f"embeddings, at most {settings.steps} steps of {settings.batch_size}; run folder: {folder}"
             )
             seconds = seconds_per_step(model, task, settings, self.device)
             status.print(f"about {seconds:.2f} s a step: at most {report.duration(seconds * settings.steps)}")
             shown.enter_context(progress)
 
         progress = TrainingProgress(config.name, settings.steps, status)
-        named = run.run_folder(self.out, f"{config.name}-{task.name}-{task.length}")
+        named = run.run_folder(self.out, f"{config.name}-{task.label}")
         with named as folder, contextlib.ExitStack() as shown:
             finished = run.train(
                 config,

@@ -70,19 +70,20 @@ class ModelSubject:
 
     def logits(self, ids: Tensor) -> Tensor:
         """Logits (N, T, V) of the token after each of ids (N, T)."""
-        return self._call(ids, None)[0]
+        return self.read(ids)[0]
 
     def start(self, prompts: Tensor) -> tuple[Tensor, Any]:
         """Logits (N, V) of the token after prompts (N, P), and the model's state."""
-        logits, state = self._call(prompts, None)
+        logits, state = self.read(prompts)
         return logits[:, -1], state
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Logits (N, V) of the token after tokens (N,), and the model's next state."""
-        logits, state = self._call(tokens[:, None], state)
+        logits, state = self.read(tokens[:, None], state)
         return logits[:, -1], state
 
-    def _call(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def read(self, ids: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """Logits (N, T, V) of the token after each of ids (N, T), and the model's state after them."""
         with _evaluating(self.model), torch.no_grad():
             return self.model(ids.to(self.device), state=state)
 

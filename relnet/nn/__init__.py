@@ -4,6 +4,8 @@ Letters: B batch, S new tokens, T all tokens so far, D hidden width.
 """
 
 from relnet.nn.attention import Attention, AttentionConfig, AttentionState
+from relnet.nn.config_json import converter, mixer_from_json, mixer_to_json
+from relnet.nn.generate import NO_TOKEN, Sampling, TokenStream, stream
 from relnet.nn.linear_attention import LinearAttention, LinearAttentionConfig, LinearAttentionState
 from relnet.nn.lstm import LSTM, LSTMConfig, LSTMState
 from relnet.nn.mixer import Mixer, MixerConfig, initialise
@@ -24,6 +26,7 @@ from relnet.nn.state import Cache, State
 
 __all__ = [
     "LSTM",
+    "NO_TOKEN",
     "Attention",
     "AttentionConfig",
     "AttentionState",
@@ -48,7 +51,13 @@ __all__ = [
     "ModelConfig",
     "ModelState",
     "RelationState",
+    "Sampling",
     "SequenceModel",
     "State",
+    "TokenStream",
+    "converter",
     "initialise",
+    "mixer_from_json",
+    "mixer_to_json",
+    "stream",
 ]

@@ -6,7 +6,13 @@ Plain norms (no affine part, eps 0), learned positions counting real tokens, hea
 Source: CausalRN, section 4 and appendix D.
 """
 
+import dataclasses
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from relnet import ops
 from relnet.nn.attention import AttentionConfig
+from relnet.nn.generate import generate
 from relnet.nn.linear_attention import LinearAttentionConfig
 from relnet.nn.lstm import LSTMConfig
 from relnet.nn.mixer import MixerConfig, check_size, initialise
@@ -131,6 +138,10 @@ class SequenceModel(nn.Module):
         self.position = None if learned is None else nn.Embedding(learned, config.width)
         self.blocks = nn.ModuleList(Block(mixer, config.width, config.mlp) for mixer in config.mixers)
         self.head = nn.Linear(config.width, config.vocab_size, bias=False)
+        # How a block is recomputed in the backward pass; None: not at all.
+        self.checkpoint: Callable[..., Any] | None = (
+            partial(checkpoint, use_reentrant=False) if config.checkpointing else None
+        )
         initialise(self, num_additions=config.depth * (1 if config.mlp is None else 2))
 
     @property
@@ -142,6 +153,13 @@ class SequenceModel(nn.Module):
     def forward(
         self, ids: Tensor, state: ModelState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, ModelState | None]:
+        x, state = self.features(ids, state, mask)
+        return self.head(x), state
+
+    def features(
+        self, ids: Tensor, state: ModelState | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, ModelState | None]:
+        """Return what the head turns into logits, (B, S, width), and the state, for who needs few logits. Arguments as for the model."""
         ids = self._check(ids, state, mask)
         num_tokens = 0 if state is None else state.num_tokens
         if mask is None and not isinstance(num_tokens, Tensor):
@@ -157,8 +175,33 @@ class SequenceModel(nn.Module):
         if self.position is not None:
             x = x + self.position(positions)
         x, states = self.run_blocks(x, None if state is None else state.mixers, mask)
-        logits = self.head(ops.plain_norm(x))
-        return logits, None if states is None else ModelState(states, num_tokens)
+        return ops.plain_norm(x), None if states is None else ModelState(states, num_tokens)
+
+    def generate(self, ids: Tensor, max_new_tokens: int, **options: Any) -> Tensor:
+        """Return the tokens that follow each prompt, (B, N) int64: `relnet.nn.generate`, where the options and errors stand.
+
+        >>> model = SequenceModel(ModelConfig(29, 16, 2, context=34, mixer=CausalRNConfig()))
+        >>> model.generate(torch.randint(29, (2, 5)), max_new_tokens=3).shape
+        torch.Size([2, 3])
+        """
+        return generate(self, ids, max_new_tokens, **options)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the configuration and all weights, 32 hexadecimal digits: of models that compute the same it is the same."""
+        config = dataclasses.replace(self.config, checkpointing=False)
+        digest = hashlib.blake2b(repr(config).encode(), digest_size=16)
+        for name, weights in self.state_dict().items():
+            digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
+            digest.update(weights.cpu().contiguous().view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    def save_state(self, state: ModelState, path: str | Path) -> None:
+        """Write a state of this model to a new file, for a later process to go on from; an existing file is refused (ValueError)."""
+        state.save(path, self.fingerprint())
+
+    def load_state(self, path: str | Path) -> ModelState:
+        """Read a state that `save_state` wrote; ValueError for one of another model, other weights, another format, or no state."""
+        return ModelState.load(path, self.embedding.weight.device, self.fingerprint())
 
     def run_blocks(
         self, x: Tensor, states: tuple[State, ...] | None = None, mask: Tensor | None = None
@@ -166,10 +209,10 @@ class SequenceModel(nn.Module):
         """Send embedded tokens (B, S, width) through all blocks; return them and one state a block (None when checkpointing)."""
         check_floating("x", x, 3, "(batch, length, width)")
         new_states = []
-        recompute = self.config.checkpointing and self.training and torch.is_grad_enabled() and states is None
+        recompute = self.checkpoint if self.training and torch.is_grad_enabled() and states is None else None
         for index, block in enumerate(self.blocks):
             if recompute:
-                x = checkpoint(lambda x, block=block: block(x, None, mask)[0], x, use_reentrant=False)
+                x = recompute(lambda x, block=block: block(x, None, mask)[0], x)
                 continue
             x, new_state = block(x, None if states is None else states[index], mask)
             new_states.append(new_state)

@@ -125,8 +125,11 @@ class State:
         storages = [tensor.untyped_storage() for tensor in tensors]
         return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
-    def save(self, path: str | Path) -> None:
-        """Write the state to a safetensors file, whole or not at all; an existing file or missing folder is refused (ValueError)."""
+    def save(self, path: str | Path, owner: str = "") -> None:
+        """Write the state to a safetensors file, whole or not at all; an existing file or missing folder is refused (ValueError).
+
+        owner: what alone can go on from it, such as a model's fingerprint.
+        """
         path = Path(path)
         if not path.parent.is_dir():
             raise ValueError(f"{path.parent} is not a folder; make it first, or give another path")
@@ -134,7 +137,7 @@ class State:
             raise ValueError(f"{path} exists; give a new name, a saved state is never overwritten")
         tensors: dict[str, Tensor] = {}
         structure = _describe(self, "state", tensors)
-        metadata = {"relnet_state": json.dumps({"format": STATE_FORMAT, "structure": structure})}
+        metadata = {"relnet_state": json.dumps({"format": STATE_FORMAT, "owner": owner, "structure": structure})}
         # A name that no other file has, until all of it is on the disk.
         partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
@@ -147,8 +150,11 @@ class State:
             partial.unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, path: str | Path, device: torch.device | str = "cpu") -> Self:
-        """Read a saved state; ValueError if the file is no saved state, of another format version or of another kind."""
+    def load(cls, path: str | Path, device: torch.device | str = "cpu", owner: str | None = None) -> Self:
+        """Read a saved state; ValueError if the file is no saved state, of another format version, of another kind or of another owner.
+
+        owner: as given to `save`; None: whoever it is.
+        """
         try:
             with safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
                 header = json.loads((file.metadata() or {}).get("relnet_state", "null"))
@@ -159,6 +165,8 @@ class State:
             raise ValueError(f"{path} is a safetensors file, but not a saved state; save one with state.save(path)")
         if header["format"] != STATE_FORMAT:
             raise ValueError(f"{path} has state format {header['format']}; this version of relnet reads {STATE_FORMAT}")
+        if owner is not None and header.get("owner", "") != owner:
+            raise ValueError(f"{path} is the state of another model, or of other weights; read its prompt again")
         state = _restore(header["structure"], tensors)
         if not isinstance(state, cls):
             raise ValueError(f"{path} holds a {type(state).__name__}, not a {cls.__name__}")

@@ -40,20 +40,23 @@ def inverse_rms(x: Tensor) -> Tensor:
     return torch.where(zero, 0.0, torch.where(zero, 1.0, mean_square).sqrt().reciprocal())
 
 
+def _fused_norm(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the norm and inverse_rms of the centred rows in three passes over x, by PyTorch's CPU kernel."""
+    # The smallest positive float as eps changes no variance that is a normal number, and makes 0 of 0 instead of NaN.
+    eps = torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
+    y, _, inverse = torch.native_layer_norm(x - x[..., :1], x.shape[-1:], None, None, eps)
+    # A variance of 0, seen in eps: the row counts as 0 even where tiny entries are left. NaN is not dead.
+    dead = inverse >= 0.9 / math.sqrt(eps)
+    return y.masked_fill_(dead, 0.0), inverse.masked_fill_(dead, 0.0)
+
+
 class _FusedNorm(torch.autograd.Function):
-    """The same in three passes over x forward and five backward, by PyTorch's CPU kernel; higher derivatives by the definition."""
+    """The derivative of `_fused_norm` in five passes over x; higher derivatives by the definition."""
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
-        # The smallest positive float as eps changes no variance that is a normal number, and makes 0 of 0 instead of NaN.
-        eps = torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
-        shifted = x - x[..., :1]
-        y, _, inverse = torch.native_layer_norm(shifted, x.shape[-1:], None, None, eps)
-        # A variance of 0, seen in eps: the row counts as 0 even where tiny entries are left.
-        alive = inverse < 0.9 / math.sqrt(eps)
-        alive = alive | inverse.isnan()
-        y.mul_(alive)
-        ctx.save_for_backward(x, y, inverse * alive)
+        y, inverse = _fused_norm(x)
+        ctx.save_for_backward(x, y, inverse)
         return y
 
     @staticmethod
@@ -84,6 +87,8 @@ def plain_norm(x: Tensor) -> Tensor:
     dtype = x.dtype
     x = x.to(arithmetic_dtype(dtype))
     if x.device.type == "cpu" and not in_reference() and not torch.compiler.is_compiling() and transform() is None:
-        return _FusedNorm.apply(x).to(dtype)
+        # An autograd function costs a decoding step more than the norm itself.
+        differentiable = torch.is_grad_enabled() and x.requires_grad
+        return (_FusedNorm.apply(x) if differentiable else _fused_norm(x)[0]).to(dtype)
     x = centre(x)
     return (x * inverse_rms(x)).to(dtype)

@@ -102,14 +102,15 @@ def register(kernel: Kernel) -> Relation:
             return y
 
         @staticmethod
-        def backward(ctx, grad: Tensor):
+        def backward(ctx, *grads: Tensor):
+            (grad,), (source, target, key_mask, kept) = grads, ctx.saved_tensors
             # With create_graph the backward is differentiated in its turn, which the operator knows how to do.
             if torch.is_grad_enabled() or not is_plain(grad):
-                grads = op_backward(grad, *ctx.saved_tensors, *ctx.settings)
+                found = op_backward(grad, source, target, key_mask, kept, *ctx.settings)
             else:
                 with without_autocast(grad.device):
-                    grads = kernel.backward(grad, *ctx.saved_tensors, ctx.settings)
-            return *grads, None, None
+                    found = kernel.backward(grad, source, target, key_mask, kept, ctx.settings)
+            return *found, None, None
 
     def relation(source: Tensor, target: Tensor, key_mask: Tensor | None, settings: Settings) -> Tensor:
         keep = torch.is_grad_enabled() and (source.requires_grad or target.requires_grad)

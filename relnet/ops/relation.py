@@ -11,23 +11,22 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from relnet.ops import relation_blocked, relation_cpu
-from relnet.ops.checks import check_relation
+from relnet.ops import relation_blocked, relation_cpu, relation_linear, relation_linear_cpu, relation_triton
+from relnet.ops.checks import check_choice, check_relation
 from relnet.ops.kernel import Kernel, Settings
 from relnet.ops.operators import register
-from relnet.ops.pairs import Pairs
 from relnet.ops.prepare import arithmetic, enter, merge_heads, normalise_heads, pair_norm, without_autocast
 from relnet.ops.reference_mode import in_reference, refuse_transforms
-from relnet.ops.relation_linear import relation_mean_linear
+from relnet.ops.relation_linear import check_linear_relation, relation_mean_linear
 from relnet.ops.relation_reference import relation_mean_reference
 
 Activation = Literal["exp", "relu", "elu", "gelu"]
 PairNorm = Literal["exact", "rms", "approximate", "none"]
-Backend = Literal["auto", "reference", "blocked", "linear", "cpu"]
-BACKENDS = ("auto", "reference", "blocked", "linear", "cpu")
+Backend = Literal["auto", "reference", "blocked", "linear", "cpu", "triton"]
+BACKENDS = ("auto", "reference", "blocked", "linear", "cpu", "triton")
 
 # Best first: `auto` takes the first that this machine has and that takes the tensors.
-KERNELS = {kernel.name: kernel for kernel in (relation_cpu.KERNEL, relation_blocked.KERNEL)}
+KERNELS = {kernel.name: kernel for kernel in (relation_cpu.KERNEL, relation_triton.KERNEL, relation_blocked.KERNEL)}
 RELATIONS = {name: register(kernel) for name, kernel in KERNELS.items()}
 
 
@@ -63,7 +62,11 @@ def _choose(
     if backend == "reference":
         return "reference", "the definition, all pairs at once (asked for)"
     if backend == "linear" or (backend == "auto" and linear):
-        return "linear", f"exp of a sum is a product: O(T) time, running maximum and sum{asked}"
+        reason = relation_linear_cpu.refuses(source)
+        how = (
+            "one pass in fused C++ kernels" if reason is None else f"running maximum and sum in PyTorch; cpu: {reason}"
+        )
+        return "linear", f"exp of a sum is a product: O(T) time{asked}; {how}"
     if backend != "auto":
         return backend, KERNELS[backend].what + asked
     refused: list[str] = []
@@ -95,8 +98,8 @@ def relation_mean(
     heads: D is split into heads of D / heads channels, each normalised by itself.
     windows: one entry a head: the last w real sources of each target, None = all of them. Causal only.
     norm: "exact" = layer norm of each pair, "rms" = without centring, "approximate" = mu(p_i) + mu(q_j), "none"; no affine part, eps = 0.
-    backend: "auto", "reference" (the definition), "blocked" (plain PyTorch), "cpu" (fused kernels), "linear" (where the sum factorises);
-        one that is named and cannot be used raises ValueError; see `explain`.
+    backend: "auto", "reference" (the definition), "blocked" (plain PyTorch), "linear" (where the sum factorises), "cpu" and "triton" (fused
+        kernels, the latter for GPUs); one that is named and cannot be used raises ValueError; see `explain`.
 
     Raises ValueError naming value and remedy for shapes, dtypes (float16), masks, heads, windows and choices that do not fit, and
     NotImplementedError under forward-mode differentiation. NaN in a valid pair gives NaN. Source: CausalRN, section 3.
@@ -116,8 +119,7 @@ def relation_mean(
         limits = [window or 0 for window in windows] if windows is not None and any(windows) else []
         settings = Settings(activation, norm, causal, heads, limits)
         if name == "linear":
-            pairs = Pairs(target.shape[1], source.shape[1], causal, key_mask, (), source.device)
-            return relation_mean_linear(*arithmetic(source, target, key_mask), pairs).to(dtype)
+            return relation_mean_linear(source, target, key_mask, causal).to(dtype)
         if name == "reference":
             p, q = enter(source, target, key_mask, norm, heads)
             pairs = settings.pairs(source, target, key_mask)
@@ -136,11 +138,14 @@ def explain(
     heads: int = 1,
     windows: Sequence[int | None] | None = None,
     backend: Backend = "auto",
+    op: Literal["relation_mean", "linear_relation"] = "relation_mean",
 ) -> str:
     """Say which backend `relation_mean` would run for the same arguments, and why; without tensors, which backends there are.
 
-    >>> explain(torch.zeros(1, 3, 4), torch.zeros(1, 3, 4), norm="approximate")
-    'linear: exp of a sum is a product: O(T) time, running maximum and sum'
+    op="linear_relation" says so of the other op, which takes neither activation nor windows; "plain" is then its form in PyTorch.
+
+    >>> explain(torch.zeros(1, 3, 4), torch.zeros(1, 3, 4), norm="approximate").split(";")[0]
+    'linear: exp of a sum is a product: O(T) time'
     """
     if (source is None) != (target is None):
         raise ValueError("explain() got one of source and target; give both, or neither for the list of backends")
@@ -152,5 +157,9 @@ def explain(
         lines += ["linear: exp of a sum is a product: O(T) time, where the sum factorises"]
         lines += [f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads"]
         return "\n".join(lines)
+    check_choice("op", op, ("relation_mean", "linear_relation"))
+    if op == "linear_relation":
+        check_linear_relation(source, target, norm, causal, key_mask, heads, backend)
+        return ": ".join(relation_linear.choose(source, backend))
     check_relation(source, target, activation, norm, causal, key_mask, heads, windows, backend, BACKENDS)
     return ": ".join(_choose(source, activation, norm, windows, backend))

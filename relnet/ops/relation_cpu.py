@@ -19,6 +19,8 @@ from torch import Tensor
 from relnet.ops.kernel import Kernel, Settings
 
 ISA_VARIABLE = "RELNET_ISA"
+# Another build of the library, such as the one of make sanitize.
+LIBRARY_VARIABLE = "RELNET_KERNELS"
 # Beyond this many sources the backward pass computes scales again, at about a sixth of its time, rather than read them from memory.
 LONGEST_KEPT_SCALES = 4096
 
@@ -34,13 +36,15 @@ class _Arguments(ctypes.Structure):
         ("target", ctypes.c_void_p),
         ("key_mask", ctypes.c_void_p),
         ("windows", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("batch", "heads", "num_sources", "num_targets", "d")),
+        *((name, ctypes.c_int64) for name in ("batch", "heads", "num_sources", "num_targets", "d", "source_stride")),
         *((name, ctypes.c_int32) for name in ("activation", "norm", "causal", "bfloat16", "num_threads")),
         ("scales", ctypes.c_void_p),
     )
 
 
 def _find_library() -> Path | None:
+    if given := os.environ.get(LIBRARY_VARIABLE):
+        return Path(given)
     # Beside the sources where they lie in the wheel; in the environment where the sources are those of a checkout (pip install -e).
     beside, installed = Path(__file__).parent, Path(sysconfig.get_path("platlib"), "relnet", "ops")
     return next(
@@ -131,6 +135,7 @@ def _call(
         num_sources=source.shape[1],
         num_targets=target.shape[1],
         d=source.shape[2] // settings.heads,
+        source_stride=source.stride(0),
         activation=_ACTIVATIONS[settings.activation],
         norm=_NORMS[settings.norm],
         causal=settings.causal,
@@ -138,7 +143,10 @@ def _call(
         num_threads=torch.get_num_threads(),
         scales=scales.data_ptr() if scales.numel() else None,
     )
-    failed = library()[name](ctypes.byref(arguments), *(ctypes.c_void_p(buffer.data_ptr()) for buffer in buffers))
+    # By attribute: ctypes keeps the function, an item it looks up each time.
+    failed = getattr(library(), name)(
+        ctypes.byref(arguments), *(ctypes.c_void_p(buffer.data_ptr()) for buffer in buffers)
+    )
     if failed:
         raise MemoryError(
             f"no memory for the scratch of {name}: source {tuple(source.shape)}, target {tuple(target.shape)}"
@@ -148,7 +156,10 @@ def _call(
 def _forward(
     source: Tensor, target: Tensor, key_mask: Tensor | None, settings: Settings, keep: bool
 ) -> tuple[Tensor, Tensor]:
-    source, target = source.contiguous(), target.contiguous()
+    # A growing cache leaves room behind each batch row: copying it whole would cost a decoding step more than the sums.
+    if source.stride()[1:] != (source.shape[2], 1):
+        source = source.contiguous()
+    target = target.contiguous()
     key_mask = None if key_mask is None else key_mask.contiguous()
     y = torch.empty_like(target)
     scales = torch.empty(_scales_shape(source, target, settings, keep), dtype=torch.float32)

@@ -3,6 +3,7 @@
 from relnet.recipes.copying import compare_copying, copying, paper_copying
 from relnet.recipes.exam import LETTER_TASKS, STANDARD, Equal, candidates, paper
 from relnet.recipes.models import LINEAR_MODELS, MODEL_NAMES, ModelName, model
+from relnet.recipes.text import compare_text, paper_text, text
 
 __all__ = [
     "LETTER_TASKS",
@@ -13,8 +14,11 @@ __all__ = [
     "ModelName",
     "candidates",
     "compare_copying",
+    "compare_text",
     "copying",
     "model",
     "paper",
     "paper_copying",
+    "paper_text",
+    "text",
 ]

@@ -14,6 +14,8 @@ LINES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 def learning_curves(runs: Sequence[Run], path: str | Path) -> Path:
     """Draw loss and accuracy of the runs against steps, and return the file that was written.
 
+    Where all runs are on a text, its validation in bits per byte takes the place of the accuracy.
+
     path: a file name ending in .png. An existing file is never overwritten: curves-2.png, curves-3.png, ... is chosen
         then. ValueError for another ending, and where no run has logged an update.
     """
@@ -33,7 +35,8 @@ def _draw(runs: Sequence[tuple[str, Run]]) -> bytes:
 
     columns, rows = _legend_shape([label for label, _ in runs])
     figure = Figure(figsize=(8, 6.4 + 0.22 * rows), layout="constrained", facecolor="white")
-    loss, accuracy = figure.subplots(2, sharex=True)
+    loss, lower = figure.subplots(2, sharex=True)
+    texts = all(run.learns_text for _, run in runs)
     handles = []
     for number, (_, run) in enumerate(runs):
         steps = [update["step"] for update in run.updates]
@@ -45,26 +48,33 @@ def _draw(runs: Sequence[tuple[str, Run]]) -> bytes:
             "marker": "o" if len(steps) == 1 else None,
         }
         handles += loss.plot(steps, [update.get("loss", float("nan")) for update in run.updates], **style)
-        window = [100 * update.get("window_accuracy", float("nan")) for update in run.updates]
-        accuracy.plot(steps, window, **style)
+        if texts:
+            at = [update["step"] for update in run.validated]
+            lower.plot(at, [update["bits_per_byte"] for update in run.validated], **{**style, "marker": "o"})
+        else:
+            window = [100 * update.get("window_accuracy", float("nan")) for update in run.updates]
+            lower.plot(steps, window, **style)
     for threshold in sorted({run.stop_accuracy for _, run in runs if run.stop_accuracy is not None}):
-        accuracy.axhline(100 * threshold, color="#555555", linewidth=0.8, zorder=0)
+        lower.axhline(100 * threshold, color="#555555", linewidth=0.8, zorder=0)
         text = f"{100 * threshold:.10g} %"
-        accuracy.annotate(
+        lower.annotate(
             text,
             (0, 100 * threshold),
             (4, -3),
             va="top",
             textcoords="offset points",
             color="#555555",
-            xycoords=accuracy.get_yaxis_transform(),
+            xycoords=lower.get_yaxis_transform(),
         )
     loss.set_ylabel("loss (nats a token)", fontsize=11)
     loss.set_ylim(bottom=0)
-    accuracy.set_ylabel("accuracy (%),\nmean of the last 320 strings", fontsize=11)
-    accuracy.set_ylim(-2, 104)
-    accuracy.set_xlabel("training step (updates)", fontsize=11)
-    for axes in (loss, accuracy):
+    if texts:
+        lower.set_ylabel("validation (bits a byte)", fontsize=11)
+    else:
+        lower.set_ylabel("accuracy (%),\nmean of the last 320 strings", fontsize=11)
+        lower.set_ylim(-2, 104)
+    lower.set_xlabel("training step (updates)", fontsize=11)
+    for axes in (loss, lower):
         axes.set_facecolor("white")
         axes.grid(color="#DDDDDD", linewidth=0.6)
         axes.set_axisbelow(True)
@@ -106,7 +116,7 @@ def literal(text: str) -> str:
 
 
 def write_new(path: Path, content: bytes) -> Path:
-    """Write a new file, with a number behind its name where that is taken, and return it."""
+    """Write a file under this name, or NAME-2, NAME-3, ... where it is taken; return the file written."""
     number, candidate = 1, path
     while True:
         try:

@@ -3,7 +3,7 @@
     config.json   name, task, train.stop_accuracy (absent where the trainer was called by itself)
     log.jsonl     one line an update
     result.json   written when a run ends
-    exam.jsonl    one line a length, seed and mode examined
+    exam.jsonl    one line a length, seed and mode examined, or one for a text
 
 A line that is cut short is left out, a file that is missing counts as empty.
 """
@@ -17,7 +17,20 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
+HIDDEN = ("stores", "validation", "validation_share")
 EXAM_FIELDS = {"task", "mode", "length", "seed", "items", "letters", "letters_right", "exact", "stopped", "ties"}
+TEXT_FIELDS = {
+    "bits",
+    "bytes",
+    "tokens",
+    "context",
+    "stride",
+    "bits_per_byte",
+    "perplexity",
+    "state_bytes",
+    "prompt",
+    "sample",
+}
 
 
 @dataclass(frozen=True)
@@ -28,6 +41,7 @@ class Run:
     config, result: as in the files, empty where they are missing.
     updates: the log, one entry an update.
     exam: exam rows, the latest for each task, mode, length and seed.
+    text: rows of a text, the latest for each way to measure and each prompt.
     """
 
     folder: Path
@@ -36,10 +50,15 @@ class Run:
     result: dict[str, Any]
     updates: list[dict[str, Any]]
     exam: list[dict[str, Any]]
+    text: list[dict[str, Any]]
 
     def to_json(self, command: str = "") -> str:
-        """The run as one line of JSON: command, config, result, exam (counts), and its curve as lists over the updates."""
+        """The run as one line of JSON: command, config, result, exam (counts) or text, and its curve as lists over the updates.
+
+        A run on a text also has `validation`: a pair of step and bits per byte each.
+        """
         columns = ("step", "loss", "accuracy", "window_accuracy")
+        validation = [[update[name] for name in ("step", "bits_per_byte")] for update in self.validated]
         curve = {name: [round(update[name], 6) for update in self.updates] for name in columns}
         exam = [{name: value for name, value in row.items() if name != "first_errors"} for row in self.exam]
         content = {
@@ -49,7 +68,19 @@ class Run:
             "config": self.config,
             "result": self.result,
         }
+        if self.learns_text:
+            return json.dumps({**content, "text": self.text, "curve": curve, "validation": validation})
         return json.dumps({**content, "exam": exam, "curve": curve})
+
+    @property
+    def learns_text(self) -> bool:
+        """Whether it is a run on a text, whose figures are others."""
+        return (self.config.get("task") or {}).get("_type") == "Text"
+
+    @property
+    def validated(self) -> list[dict[str, Any]]:
+        """The updates after which the validation text was measured."""
+        return [update for update in self.updates if "bits_per_byte" in update]
 
     @property
     def steps(self) -> int:
@@ -67,7 +98,10 @@ class Run:
         """The task in words, e.g. "Copying, length 16, layout cui2024"; empty where the run names none."""
         task = dict(self.config.get("task") or {})
         name = task.pop("_type", "")
-        return ", ".join([name, *(f"{key} {value}" for key, value in task.items() if value is not None)]).strip(", ")
+        # Their names say which data they are; keys of prepared text are for the computer.
+        texts = [Path(path).name for path in task.pop("data", [])]
+        shown = {key: value for key, value in task.items() if value is not None and key not in HIDDEN}
+        return ", ".join([name, *texts, *(f"{key} {value}" for key, value in shown.items())]).strip(", ")
 
 
 def read_runs(paths: Iterable[str | Path]) -> list[Run]:
@@ -110,18 +144,21 @@ def _run_folders(path: Path) -> Iterable[Path]:
 
 def _read_run(folder: Path) -> Run:
     config = _read_object(folder / "config.json")
-    exam = {}
-    for row in _read_lines(folder / "exam.jsonl"):
-        _check_format(folder / "exam.jsonl", row)
+    exam, text = {}, {}
+    for row in read_lines(folder / "exam.jsonl"):
+        check_format(folder / "exam.jsonl", row)
         if row.keys() >= EXAM_FIELDS:
             exam[row["task"], row["mode"], row["length"], row["seed"]] = row
+        elif row.keys() >= TEXT_FIELDS:
+            text[row["task"], row["context"], row["stride"], row["prompt"]] = row
     return Run(
         folder=folder,
         name=str(config.get("name") or folder.resolve().name),
         config=config,
         result=_read_object(folder / "result.json"),
-        updates=[update for update in _read_lines(folder / "log.jsonl") if "step" in update],
+        updates=[update for update in read_lines(folder / "log.jsonl") if "step" in update],
         exam=list(exam.values()),
+        text=list(text.values()),
     )
 
 
@@ -134,16 +171,18 @@ def _read_object(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path} is damaged: a JSON object wanted")
-    _check_format(path, value)
+    check_format(path, value)
     return value
 
 
-def _check_format(path: Path, value: dict[str, Any]) -> None:
+def check_format(path: Path, value: dict[str, Any]) -> None:
+    """Raise ValueError where a line or file of `path` was written in another format."""
     if value.get("format", FORMAT) != FORMAT:
         raise ValueError(f"{path} has format {value['format']}, this release of relnet reads format {FORMAT}")
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the JSON objects of a file, one a line; none where it is missing."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:

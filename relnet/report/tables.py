@@ -1,13 +1,10 @@
 """Runs side by side: one table, as aligned text for a terminal and as markdown."""
 
 import io
-import math
 import re
 import shutil
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from rich.box import Box
@@ -15,20 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from relnet.report.cells import MISSING, Contents, formatted, seconds_per_step, shown, wall_time
 from relnet.report.reading import Run, labels
+from relnet.report.text_table import text_contents
 
-MISSING = "-"
 # A rule below the titles and nothing else, in ASCII: what is redirected stays readable everywhere.
 RULED = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-
-
-@dataclass(frozen=True)
-class Contents:
-    """The table before it is drawn: column titles, a list of cells a line, and sentences to stand below."""
-
-    titles: list[str]
-    lines: list[list[str]]
-    notes: list[str]
 
 
 def table(runs: Sequence[Run], width: int | None = None) -> str:
@@ -36,7 +25,7 @@ def table(runs: Sequence[Run], width: int | None = None) -> str:
 
     width: columns of text, by default the terminal's, at least 80. ValueError without runs.
     """
-    return aligned(_contents(runs), width)
+    return "\n".join(aligned(contents, width) for contents in _tables(runs))
 
 
 def aligned(contents: Contents, width: int | None = None) -> str:
@@ -61,7 +50,10 @@ def aligned(contents: Contents, width: int | None = None) -> str:
 
 def markdown(runs: Sequence[Run]) -> str:
     """The same table as markdown, with the sentences below it. ValueError without runs."""
-    contents = _contents(runs)
+    return "\n".join(map(_markdown, _tables(runs)))
+
+
+def _markdown(contents: Contents) -> str:
     lines = [
         [re.sub(r"(?<=[-/])\n", "", title).replace("\n", " ") for title in contents.titles],
         ["---", *["---:"] * (len(contents.titles) - 1)],
@@ -71,10 +63,18 @@ def markdown(runs: Sequence[Run]) -> str:
     return "\n".join([*drawn, "", *(f"- {note}" for note in contents.notes)]) + "\n"
 
 
-def _contents(runs: Sequence[Run]) -> Contents:
+def _tables(runs: Sequence[Run]) -> list[Contents]:
+    """One of the runs with an exam, one of those on a text: their figures are others."""
     if not runs:
         raise ValueError("no runs to show")
-    names = labels(runs)
+    named = list(zip(labels(runs), runs, strict=True))
+    kinds = [[pair for pair in named if pair[1].learns_text == text] for text in (False, True)]
+    return [
+        draw(*zip(*kind, strict=True)) for draw, kind in zip((_contents, text_contents), kinds, strict=True) if kind
+    ]
+
+
+def _contents(names: Sequence[str], runs: Sequence[Run]) -> Contents:
     lengths = [sorted({row["length"] for row in run.exam if row["items"]}) or [None] for run in runs]
     several = len({length for run_lengths in lengths for length in run_lengths} - {None}) > 1
     threshold = _common([run.stop_accuracy for run in runs])
@@ -92,7 +92,6 @@ def _contents(runs: Sequence[Run]) -> Contents:
     ]
     lines = []
     for run, name, run_lengths in zip(runs, names, lengths, strict=True):
-        seconds = run.result.get("wall_seconds")
         for length in run_lengths:
             forced, free = (
                 [row for row in run.exam if row["length"] == length and row["mode"] == mode]
@@ -101,15 +100,15 @@ def _contents(runs: Sequence[Run]) -> Contents:
             lines.append(
                 [
                     name,
-                    *([_shown(length)] if several else []),
-                    _shown(run.result.get("num_parameters")),
+                    *([shown(length)] if several else []),
+                    shown(run.result.get("num_parameters")),
                     _steps(run, "steps_to_accuracy"),
                     _steps(run, "steps_to_stay"),
                     _exact_and_letters(forced),
                     _exact_and_letters(free),
                     _share(free, "stopped", "items"),
-                    _seconds_per_step(run),
-                    MISSING if seconds is None else duration(seconds),
+                    formatted(seconds_per_step(run), ".3g"),
+                    wall_time(run),
                 ]
             )
     return Contents(titles, lines, _notes(runs, names))
@@ -161,10 +160,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.10g} %"
 
 
-def _shown(number: int | None) -> str:
-    return MISSING if number is None else f"{number:,}"
-
-
 def _steps(run: Run, key: str) -> str:
     if not run.result or (run.config and run.stop_accuracy is None):
         return MISSING
@@ -184,27 +179,6 @@ def _share(rows: Sequence[dict[str, Any]], part: str, whole: str) -> str:
     if num == 0:
         return MISSING
     return f"{100 * right // num}" if right in (0, num) else f"{1000 * right // num / 10:.1f}"
-
-
-def _seconds_per_step(run: Run) -> str:
-    seconds = run.result.get("seconds_per_step")
-    if seconds is None and run.updates:
-        seconds = median(update.get("seconds", math.nan) for update in run.updates)
-    return MISSING if seconds is None or math.isnan(seconds) else f"{seconds:.3g}"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as a person writes them.
-
-    >>> duration(4.2), duration(75), duration(7260)
-    ('4s', '1m15s', '2h01m')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02}m"
 
 
 def _range(numbers: Sequence[int]) -> str:

@@ -9,8 +9,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from relnet.report.cells import MISSING, Contents, shown
 from relnet.report.intervals import student, wilson
-from relnet.report.tables import MISSING, Contents, aligned
+from relnet.report.tables import aligned
 
 Line = dict[str, Any]
 FREE, FORCED = "free_running", "teacher_forced"
@@ -102,7 +103,7 @@ def _contents(lines: Sequence[Line]) -> Contents:
                 [
                     str(subject),
                     f"{task}, {length}",
-                    _number(rows[0].get("parameters")),
+                    shown(rows[0].get("parameters")),
                     _samples(rows),
                     _percent(share(forced)),
                     _percent(found),
@@ -110,8 +111,8 @@ def _contents(lines: Sequence[Line]) -> Contents:
                     _percent(share(free, "letters_right", "letters")),
                     _percent(share(free, "stopped")),
                     f"{median(errors):g}" if errors else MISSING,
-                    _number(_longest(lengths)) if trained is not None else MISSING,
-                    _number(next((row["state_bytes"] for row in rows if row.get("state_bytes") is not None), None)),
+                    shown(_longest(lengths)) if trained is not None else MISSING,
+                    shown(next((row["state_bytes"] for row in rows if row.get("state_bytes") is not None), None)),
                 ]
             )
     notes.append(
@@ -169,10 +170,6 @@ def _samples(rows: Sequence[Line]) -> str:
     if None in found:
         return f">{max(row['samples'] for row in rows):,}"
     return f"{round(fmean(found)):,}"
-
-
-def _number(number: int | None) -> str:
-    return MISSING if number is None else f"{number:,}"
 
 
 def _percent(found: tuple[float, float, float] | None) -> str:

@@ -6,8 +6,10 @@ from relnet.tasks.lookup import DuplicatedNgram, PrefixLookup, SuffixLookup
 from relnet.tasks.memory import AssociativeRecall, FlipFlop, InductionHeads, SelectiveCopying
 from relnet.tasks.question_answering import ParagraphQuestion, read_squad
 from relnet.tasks.scores import Scores, score
-from relnet.tasks.task import IGNORE, Batch, Items, Task
+from relnet.tasks.task import IGNORE, Batch, Items, Task, TrainingTask
+from relnet.tasks.text import Text
 from relnet.tasks.text_questions import PhoneBook, Question, TextCopy, TextTask, UniformCopy
+from relnet.tasks.token_store import Span
 from relnet.tasks.tokenised import Tokenised, Tokeniser
 
 # The registry of tasks: what a run's config can hold.
@@ -20,6 +22,7 @@ AnyTask = (
     | SelectiveCopying
     | InductionHeads
     | FlipFlop
+    | Text
 )
 
 __all__ = [
@@ -40,12 +43,15 @@ __all__ = [
     "Question",
     "Scores",
     "SelectiveCopying",
+    "Span",
     "SuffixLookup",
     "Task",
+    "Text",
     "TextCopy",
     "TextTask",
     "Tokenised",
     "Tokeniser",
+    "TrainingTask",
     "UniformCopy",
     "read_squad",
     "score",

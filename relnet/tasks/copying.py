@@ -68,6 +68,11 @@ class Copying(LetterTask):
         """copying."""
         return "copying"
 
+    @property
+    def rows(self) -> str:
+        """What a row of a batch is, in words."""
+        return f"strings of {self.length}"
+
     def size(self, length: int) -> int:
         """<BOS>, the string, <SEP>, the string, <EOS>."""
         return 2 * length + 3

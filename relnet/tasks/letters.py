@@ -115,6 +115,16 @@ class LetterTask:
         return f"{self.kind}-{self.layout}"
 
     @property
+    def label(self) -> str:
+        """The task in a run folder's name."""
+        return f"{self.name}-{self.length}"
+
+    @property
+    def rows(self) -> str:
+        """What a row of a batch is, in words."""
+        return f"examples of length {self.length}"
+
+    @property
     def scorer(self) -> str:
         """The scorer's name, which is the layout's."""
         return self.layout

@@ -47,17 +47,12 @@ class Items:
     answers: Tensor
 
 
-class Task(Protocol):
-    """A source of training batches and exam items, with its own named scorer."""
+class TrainingTask(Protocol):
+    """A source of training batches, and how well the next tokens in them are said."""
 
     @property
     def name(self) -> str:
         """The task as it stands in results, e.g. "copying-cui2024"."""
-        ...
-
-    @property
-    def scorer(self) -> str:
-        """The name of the quantity that `grade` and `accuracy` measure; figures of different names never compare."""
         ...
 
     @property
@@ -70,13 +65,29 @@ class Task(Protocol):
         """Tokens in the longest sequence that `sample` gives a model."""
         ...
 
+    def sample(self, batch: int, seed: int, index: int) -> Batch:
+        """Training items index, ..., index + batch - 1: the same seed and item give the same row in any batch."""
+        ...
+
+    def accuracy(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """(B,) float64 in [0, 1]: how right each row of a training batch is, by the task's own measure.
+
+        predictions: (B, S) int64, the most likely next token at each position; targets: the batch's.
+        """
+        ...
+
+
+class Task(TrainingTask, Protocol):
+    """One with exam items as well, and its own named scorer: `accuracy` is the mean of `grade` over a row's answers."""
+
+    @property
+    def scorer(self) -> str:
+        """The name of the quantity that `grade` and `accuracy` measure; figures of different names never compare."""
+        ...
+
     @property
     def eos(self) -> int:
         """The token that ends every answer."""
-        ...
-
-    def sample(self, batch: int, seed: int, index: int) -> Batch:
-        """Training items index, ..., index + batch - 1: the same seed and item give the same row in any batch."""
         ...
 
     def items(self, num: int, length: int, seed: int, index: int = 0) -> Items:
@@ -93,11 +104,4 @@ class Task(Protocol):
 
     def grade(self, scores: Scores) -> Tensor:
         """(N,) float64 in [0, 1]: the task's named score of each answer."""
-        ...
-
-    def accuracy(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """(B,) float64 in [0, 1]: the mean of `grade` over the answers in each row of a training batch.
-
-        predictions: (B, S) int64, the most likely next token at each position; targets: the batch's.
-        """
         ...

@@ -5,7 +5,7 @@ from relnet.train.config import SAVING, TrainConfig, TrainResult
 from relnet.train.engine import choose_device, is_main_process, num_processes
 from relnet.train.folder import write_atomically
 from relnet.train.gradients import seconds_per_step
-from relnet.train.log import StepRecord
+from relnet.train.log import StepRecord, Validation
 from relnet.train.loop import train
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "StepRecord",
     "TrainConfig",
     "TrainResult",
+    "Validation",
     "choose_device",
     "is_main_process",
     "load_weights",

@@ -26,7 +26,7 @@ class TrainConfig:
     steps: int = 300
     """Most updates to do; training stops earlier once `stop_accuracy` has stayed."""
     batch_size: int = 64
-    """Strings an update, over all processes and micro-batches."""
+    """Strings (of a text: windows) an update, over all processes and micro-batches."""
     accumulate: int = 1
     """Micro-batches an update: more of them need less memory and give the same update up to rounding."""
     lr: float = 5e-4
@@ -51,6 +51,8 @@ class TrainConfig:
     """Stop when the mean accuracy of the last 320 fresh strings has stayed at this (0 to 1); None: never."""
     stay: int = 20
     """Further updates for which it must stay there."""
+    validate_every: int | None = None
+    """Updates between validations, where the task has something to validate on; None: after the last one only."""
     checkpoint_every: int = 50
     """Updates between checkpoints."""
     keep: int = 2
@@ -59,6 +61,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "accumulate", "checkpoint_every", "keep"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
+        self._require("validate_every", self.validate_every is None or self.validate_every >= 1, "None or at least 1")
         for name in ("warmup_steps", "stay"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
         # Each process seeds torch, which takes 64 bits, with its own number added.
@@ -131,3 +134,6 @@ class TrainResult:
     """The task in words and every setting of the run."""
     commit: str | None
     """Of the source tree, with -dirty where it differs from it; None where relnet does not run from a git checkout."""
+    bits_per_byte: float | None = None
+    """Of the whole validation text after the last update; None where the task has none."""
+    perplexity: float | None = None

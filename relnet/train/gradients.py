@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relnet.tasks import IGNORE, Task
+from relnet.tasks import IGNORE, TrainingTask
 from relnet.train.config import Precision, TrainConfig
 from relnet.train.engine import autocast, choose_device, num_processes
 
@@ -31,7 +31,7 @@ def add_gradients(
     return part.detach(), logits.argmax(-1)
 
 
-def seconds_per_step(model: nn.Module, task: Task, config: TrainConfig, device: str = "auto") -> float:
+def seconds_per_step(model: nn.Module, task: TrainingTask, config: TrainConfig, device: str = "auto") -> float:
     """Estimate the seconds of an update from one micro-batch: data, forward and backward, on a copy of the model.
 
     The model and torch's generators stay as they are. ValueError for an unknown device.

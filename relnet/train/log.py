@@ -29,6 +29,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Validation:
+    """What validation measures, as `StepRecord` has it."""
+
+    bits_per_byte: float
+    perplexity: float
+
+
+@dataclass(frozen=True)
 class StepRecord:
     """One line of log.jsonl: one update."""
 
@@ -37,7 +45,7 @@ class StepRecord:
     loss: float
     """Mean cross-entropy in nats over the targets of the batch, before the update."""
     accuracy: float
-    """Mean over the strings of the batch, before the update."""
+    """Mean over the strings of the batch, before the update; of a text the share of next tokens that are right."""
     window_accuracy: float
     """Mean over the last 320 strings, each before its own update; over fewer at the start."""
     lr: float
@@ -46,7 +54,15 @@ class StepRecord:
     seconds: float
     """Wall time of the update, data included."""
     samples: int
-    """Strings trained on so far, this batch included."""
+    """Strings (of a text: windows) trained on so far, this batch included."""
+    bits_per_byte: float | None = None
+    """Of the validation text after the update; None, and left out of the line, where it was not measured."""
+    perplexity: float | None = None
+    """Likewise: a token's, exp of the mean cross-entropy in nats."""
+
+    def values(self) -> dict[str, float]:
+        """The figures by name, without those that were not measured."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 
 class StepLog:
@@ -62,7 +78,7 @@ class StepLog:
 
     def write(self, record: StepRecord) -> None:
         """Append one line; OSError names the file where there is no room for it."""
-        line = json.dumps(dataclasses.asdict(record)).encode() + b"\n"
+        line = json.dumps(record.values()).encode() + b"\n"
         try:
             complete = self._file.write(line) == len(line)
         except OSError as error:

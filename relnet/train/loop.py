@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from relnet.tasks import IGNORE, Task
+from relnet.tasks import IGNORE, TrainingTask
 from relnet.train.checkpoint import (
     Checkpoint,
     checkpoint_tensors,
@@ -39,6 +39,7 @@ from relnet.train.log import (
     RESULT_FORMAT,
     StepLog,
     StepRecord,
+    Validation,
     commit,
     machine,
     read_log,
@@ -52,13 +53,14 @@ from relnet.train.optim import learning_rate, make_optimiser, optimiser_tensors,
 
 def train(
     model: nn.Module,
-    task: Task,
+    task: TrainingTask,
     config: TrainConfig,
     folder: str | Path,
     *,
     device: str = "auto",
     on_start: Callable[[], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
+    validate: Callable[[], Validation] | None = None,
     trackers: Sequence[Any] = (),
     resume: bool = False,
 ) -> TrainResult:
@@ -72,6 +74,8 @@ def train(
     on_start: called on the main process once nothing more is refused, before anything is computed or written; not
         where the run is finished.
     on_step: called with a `StepRecord` after each update, on the main process.
+    validate: measures the model on text that is not trained on, on the main process: after each `config.validate_every` updates and after
+        the last; it leaves the model and torch's generators as they are.
     trackers: accelerate's, by name or as objects.
 
     ValueError: a folder that already holds a run or that a run trains in, another task or other settings than the
@@ -106,7 +110,7 @@ def train(
             if on_start and engine.is_main:
                 on_start()
             with engine.seeded(config.seed):
-                return _Training(model, config, told, folder, engine).run(task, checkpoint, on_step)
+                return _Training(model, config, told, folder, engine).run(task, checkpoint, on_step, validate)
 
 
 class _Training:
@@ -121,7 +125,11 @@ class _Training:
         self.step = 0
 
     def run(
-        self, task: Task, checkpoint: Checkpoint | None, on_step: Callable[[StepRecord], None] | None
+        self,
+        task: TrainingTask,
+        checkpoint: Checkpoint | None,
+        on_step: Callable[[StepRecord], None] | None,
+        validate: Callable[[], Validation] | None,
     ) -> TrainResult:
         """Train to the end, from `checkpoint` or from the start."""
         with CtrlC() as ctrl_c:
@@ -133,8 +141,11 @@ class _Training:
                 while not self.done:
                     record, pressed_anywhere = self.update(task, ctrl_c.pressed)
                     if log:
+                        if validate and self.validates:
+                            measured = validate()
+                            record = dataclasses.replace(record, **dataclasses.asdict(measured))
                         log.write(record)
-                        self.engine.track(dataclasses.asdict(record), record.step)
+                        self.engine.track(record.values(), record.step)
                         if on_step:
                             on_step(record)
                     stop = pressed_anywhere or (ctrl_c.pressed and self.engine.num_processes == 1)
@@ -155,13 +166,19 @@ class _Training:
     def done(self) -> bool:
         return self.meter.stayed is not None or self.step == self.config.steps
 
+    @property
+    def validates(self) -> bool:
+        """Whether this update is followed by a validation."""
+        every = self.config.validate_every
+        return self.done or (every is not None and self.step % every == 0)
+
     def open_log(self) -> AbstractContextManager[StepLog | None]:
         """The log on the main process, None on the others."""
         if not self.engine.is_main:
             return nullcontext()
         return StepLog(self.folder / "log.jsonl", self.step)
 
-    def update(self, task: Task, pressed: bool) -> tuple[StepRecord, bool]:
+    def update(self, task: TrainingTask, pressed: bool) -> tuple[StepRecord, bool]:
         """Do one update; returns its record, and whether Ctrl-C had been `pressed` on any process."""
         began = time.perf_counter()
         config, engine = self.config, self.engine
@@ -239,7 +256,9 @@ class _Training:
         """Write the final weights, then the result, which is what marks the run as finished."""
         if self.engine.is_main:
             save_weights(self.model, self.folder / "model.safetensors")
-            seconds = [line["seconds"] for line in read_log(self.folder / "log.jsonl")]
+            lines = read_log(self.folder / "log.jsonl")
+            seconds = [line["seconds"] for line in lines]
+            last = lines[-1] if lines else {}
             result = TrainResult(
                 format=RESULT_FORMAT,
                 steps=self.step,
@@ -255,6 +274,8 @@ class _Training:
                 versions=versions(),
                 settings=dict(self.told),
                 commit=commit(),
+                bits_per_byte=last.get("bits_per_byte"),
+                perplexity=last.get("perplexity"),
             )
             write_result(self.folder, result)
         self.engine.wait()

@@ -5,10 +5,16 @@ import shutil
 
 import pytest
 
-from relnet.ops import relation_cpu
+from relnet.ops import relation_cpu, relation_triton
 
 CPU_MISSING = relation_cpu.KERNEL.missing()
 PAIRWISE = ["reference", "blocked"] if CPU_MISSING else ["reference", "blocked", "cpu"]
+# In a process of its own, whose kernels are interpreted (test_relation_triton.py).
+INTERPRETED = os.environ.get(relation_triton.INTERPRETER_VARIABLE) == "1"
+if INTERPRETED:
+    PAIRWISE.append("triton")
+# Backends that compute in float32 only.
+FUSED = ("cpu", "triton")
 
 needs_cpu = pytest.mark.skipif(CPU_MISSING is not None, reason=f"fused CPU kernels: {CPU_MISSING}")
 

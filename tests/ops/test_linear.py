@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relnet import ops
-from relnet.ops.relation_linear import decayed_cumsum
+from relnet.ops.linear_sums import decayed_cumsum
 from tests.assertions import assert_close, assert_same_bits
 from tests.ops.oracles import MASKS, decayed_cumsum_by_loops, make_mask, relation_by_loops
 from tests.ops.recording import largest_input

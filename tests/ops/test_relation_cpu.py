@@ -12,40 +12,11 @@ from hypothesis import given, settings
 from relnet import ops
 from relnet.ops import relation_cpu
 from tests.assertions import assert_close, assert_same_bits
-from tests.ops.backends import CPU_MISSING, needs_cpu
+from tests.ops.backends import needs_cpu
 from tests.ops.oracles import make_mask
 from tests.ops.test_relation import CASES, assert_equals_reference, calls, draw
 
-pytestmark = needs_cpu
-
-
-def available() -> list[str]:
-    if CPU_MISSING:
-        return ["none"]
-    original, found = relation_cpu.isa(), []
-    for name in ("avx512", "avx2", "baseline"):
-        try:
-            relation_cpu.choose_isa(name)
-            found.append(name)
-        except RuntimeError:
-            continue
-    relation_cpu.choose_isa(original)
-    return found
-
-
-@pytest.fixture(params=available(), autouse=True)
-def isa(request):
-    original = relation_cpu.isa()
-    relation_cpu.choose_isa(request.param)
-    yield request.param
-    relation_cpu.choose_isa(original)
-
-
-@pytest.fixture
-def threads():
-    original = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(original)
+pytestmark = [needs_cpu, pytest.mark.usefixtures("isa")]
 
 
 def run(source, target, grad=None, **arguments):

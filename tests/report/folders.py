@@ -6,6 +6,15 @@ from pathlib import Path
 TASK = {"_type": "Copying", "length": 16, "layout": "cui2024", "min_length": None, "max_context": None}
 
 
+TEXT_TASK = {
+    "_type": "Text",
+    "data": ["data/one.txt", "two.txt"],
+    "context": 256,
+    "tokenizer": "bytes",
+    "stores": ["k"],
+}
+
+
 def update(step, **changes):
     accuracy = min(1.0, step / 100)
     return {
@@ -56,17 +65,40 @@ def exam_row(mode, **changes):
     } | changes
 
 
+def text_row(**changes):
+    return {
+        "task": "text",
+        "subject": "causalrn",
+        "context": 256,
+        "stride": 256,
+        "tokens": 1_256_449,
+        "bytes": 1_256_449,
+        "bits": 2_512_898.0,
+        "state_bytes": 65_536,
+        "prompt": "Three years later,",
+        "sample": " the\n$caf\u00e9",
+        "format": 1,
+        "bits_per_byte": 2.0,
+        "perplexity": 4.0,
+    } | changes
+
+
 BOTH = (exam_row("teacher_forced"), exam_row("free_running"))
 
 
-def make_run(parent: Path, name, *, folder=None, stop_accuracy=0.99, log=99, result=result(), exam=BOTH, config=True):  # noqa: B008
+RESULT = result()
+
+
+def make_run(
+    parent: Path, name, *, folder=None, stop_accuracy=0.99, log=99, result=RESULT, exam=BOTH, config=True, task=TASK
+):
     """A run folder; log: number of updates; result None, exam (), config False: the file is missing."""
     path = parent / (folder or name)
     path.mkdir(parents=True)
     if config:
-        train = {"stop_accuracy": stop_accuracy}
+        train = {"stop_accuracy": stop_accuracy, "batch_size": 8}
         (path / "config.json").write_text(
-            json.dumps({"format": 1, "name": name, "task": TASK, "train": train, "model": {}})
+            json.dumps({"format": 1, "name": name, "task": task, "train": train, "model": {}})
         )
     if log:
         (path / "log.jsonl").write_text("".join(json.dumps(update(step + 1)) + "\n" for step in range(log)))

@@ -10,7 +10,7 @@ from matplotlib.image import imread
 
 from relnet.report import learning_curves, read_runs
 from relnet.report.figures import COLOURS, _legend_shape
-from tests.report.folders import make_run, update
+from tests.report.folders import TEXT_TASK, make_run, update
 
 
 def shows(picture, colour):
@@ -95,3 +95,17 @@ def test_the_same_runs_give_the_same_file(tmp_path):
     runs = read_runs([make_run(tmp_path, "a")])
     first, second = (learning_curves(runs, tmp_path / "curves.png") for _ in range(2))
     assert imread(io.BytesIO(first.read_bytes())).tobytes() == imread(second).tobytes()
+
+
+def test_of_texts_the_validation_is_drawn(tmp_path):
+    for name, colour in (("a", 0), ("b", 1)):
+        path = make_run(tmp_path, name, log=0, task=TEXT_TASK, stop_accuracy=None, exam=())
+        lines = [
+            update(step, **({"bits_per_byte": 5 - step / 50 - colour} if step % 20 == 0 else {}))
+            for step in range(1, 101)
+        ]
+        (path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    picture = imread(learning_curves(read_runs([tmp_path]), tmp_path / "curves.png"))
+    lower = picture[len(picture) // 2 : int(0.85 * len(picture))]
+    for colour in COLOURS[:2]:
+        assert shows(lower, colour) > 100

@@ -1,7 +1,7 @@
 import pytest
 
 from relnet.report import markdown, read_runs, table
-from tests.report.folders import exam_row, make_run, result
+from tests.report.folders import TEXT_TASK, exam_row, make_run, result, text_row
 
 EXPECTED = """\
                                                teacher-      free-
@@ -145,3 +145,36 @@ def test_no_runs_are_refused():
     for draw in (table, markdown):
         with pytest.raises(ValueError, match="no runs"):
             draw([])
+
+
+def make_text_runs(parent):
+    for name, bits in (("causalrn", 2.0), ("hybrid", 2.0625)):
+        row = text_row(subject=name, bits_per_byte=bits)
+        make_run(parent, name, task=TEXT_TASK, stop_accuracy=None, exam=(row,))
+    make_run(parent, "young", task=TEXT_TASK, stop_accuracy=None, exam=(), result=None, log=7)
+
+
+def test_runs_on_a_text_have_a_table_of_their_own(tmp_path):
+    make_text_runs(tmp_path)
+    text = table(read_runs([tmp_path]), width=120)
+    rows = {line.split()[0]: line.split()[1:] for line in text.split("\n\n")[0].splitlines()[3:] if line.strip()}
+    assert rows["causalrn"] == ["1,342,848", "202,752", "2.0000", "4.000", "4,967", "65,536", "0.412", "12m34s"]
+    assert rows["hybrid"][2] == "2.0625"
+    assert rows["young"] == ["-", "14,336", "-", "-", "8,192", "-", "0.25", "-"]
+    below = " ".join(text.split())
+    assert "Validation: 1,256,449 tokens, 1,256,449 bytes, in windows of 256 that begin every 256." in below
+    assert "causalrn wrote: Three years later, | the $caf?" in below
+    assert "young: no result yet, 7 updates in the log." in below
+    assert "teacher-" not in text
+    assert text.isascii()
+
+
+def test_runs_of_both_kinds_get_both_tables(tmp_path):
+    make_text_runs(tmp_path / "texts")
+    make_run(tmp_path, "copier")
+    for show in (table, markdown):
+        shown = show(read_runs([tmp_path]))
+        assert "teacher-" in shown
+        assert "perplexity" in shown
+        for name in ("copier", "causalrn", "hybrid"):
+            assert name in shown

@@ -2,12 +2,23 @@ import doctest
 
 import pytest
 
-from relnet.tasks import copying, draws, lookup, memory, question_answering, scores, text_questions, tokenised
+from relnet.tasks import (
+    copying,
+    draws,
+    lookup,
+    memory,
+    question_answering,
+    scores,
+    text,
+    text_questions,
+    text_tokens,
+    tokenised,
+)
 
 
 @pytest.mark.parametrize(
     "module",
-    [copying, draws, lookup, memory, question_answering, scores, text_questions, tokenised],
+    [copying, draws, lookup, memory, question_answering, scores, text, text_questions, text_tokens, tokenised],
     ids=lambda module: module.__name__,
 )
 def test_the_examples_in_the_documentation_run(module):

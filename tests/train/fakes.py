@@ -64,7 +64,7 @@ def tiny_config(**changes: Any) -> TrainConfig:
 def train_tiny(folder: Path, model: nn.Module | None = None, **options: Any) -> TrainResult:
     """Train on the CPU unless said otherwise; `options` are train's, or settings of the config."""
     options.setdefault("device", "cpu")
-    ours = ("device", "on_start", "on_step", "resume", "trackers")
+    ours = ("device", "on_start", "on_step", "validate", "resume", "trackers")
     arguments = {name: options.pop(name) for name in ours if name in options}
     config = tiny_config(**options)
     return train(model or tiny_model(), SuccessorTask(), config, folder, **arguments)

@@ -14,6 +14,7 @@ from tests.train.fakes import train_tiny
         ("accumulate", 0),
         ("checkpoint_every", 0),
         ("keep", 0),
+        ("validate_every", 0),
         ("warmup_steps", -1),
         ("seed", -1),
         ("seed", 2**63),

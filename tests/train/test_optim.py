@@ -97,3 +97,11 @@ def test_a_restored_optimiser_goes_on_with_the_same_bits():
         update(which)
     for (name, one), two in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
         assert_same_bits(two, one, name)
+
+
+def test_the_papers_cosine_goes_from_its_peak_after_2000_updates_to_a_tenth():
+    config = TrainConfig(lr=5e-4, final_lr=5e-5, warmup_steps=2000, steps=6375, schedule="cosine")
+    assert learning_rate(config, 1000) == pytest.approx(2.5e-4)
+    assert learning_rate(config, 2000) == pytest.approx(5e-4)
+    assert learning_rate(config, 2000 + 4375 // 2) == pytest.approx(2.75e-4, rel=1e-3)
+    assert learning_rate(config, 6375) == pytest.approx(5e-5)

@@ -3,6 +3,8 @@
 // `unit` is the factor that s carries already: log2(e) for exp, which is computed as a power of 2.
 #pragma once
 
+#include <initializer_list>
+
 #include "simd.h"
 
 namespace relnet::RELNET_ISA {
@@ -88,6 +90,18 @@ RELNET_INLINE V any_power(const PowerOfTwo& power, V t) {
     return positive_or(above, positive_or(sub(above, set1(1.0f)), set1(INFINITY), large), value);
 }
 
+// exp(z) for z <= 0; NaN for NaN.
+RELNET_INLINE V negative_exp(const PowerOfTwo& power, V z) {
+#if defined(RELNET_AVX512)
+    Power e = power(set1(LOG2_E), max(set1(-200.0f), z));  // What lies below underflows to 0 by itself.
+    return mul(e.factor, e.value);
+#else
+    V t = mul(z, set1(LOG2_E));
+    Power e = power(set1(1.0f), max(set1(PowerOfTwo::LOWEST), t));
+    return positive_or(sub(set1(PowerOfTwo::LOWEST), t), zero(), mul(e.factor, e.value));
+#endif
+}
+
 struct Exp {
     static constexpr float unit = LOG2_E;
     PowerOfTwo power;
@@ -118,22 +132,18 @@ struct Relu {
 struct Elu {
     static constexpr float unit = 1.0f;
     PowerOfTwo power;
-    RELNET_INLINE V negative_exp(V z) const {  // exp(z) for z <= 0
-        V t = mul(z, set1(LOG2_E));
-        Power e = power(set1(1.0f), max(set1(PowerOfTwo::LOWEST), min(zero(), t)));
-        return positive_or(sub(set1(PowerOfTwo::LOWEST), t), zero(), mul(e.factor, e.value));
-    }
+    RELNET_INLINE V below_one(V z) const { return negative_exp(power, min(zero(), z)); }
     RELNET_INLINE V accumulate(V s, V x, V total) const {
         V z = mul(s, x);
         // Near 0 exp(z) - 1 would cancel: there its Taylor series, error 2e-8 at -1/2.
         V near = set1(1.9841270e-4f);
         for (float c : {1.3888889e-3f, 8.3333333e-3f, 4.1666667e-2f, 1.6666667e-1f, 0.5f, 1.0f}) near = fma(near, z, set1(c));
-        V below = positive_or(sub(set1(-0.5f), z), sub(negative_exp(z), set1(1.0f)), mul(near, z));
+        V below = positive_or(sub(set1(-0.5f), z), sub(below_one(z), set1(1.0f)), mul(near, z));
         return add(total, positive_or(z, z, below));
     }
     RELNET_INLINE V derivative(V s, V x, V g) const {
         V z = mul(s, x);
-        return positive_or(z, g, mul(g, negative_exp(z)));
+        return positive_or(z, g, mul(g, below_one(z)));
     }
 };
 

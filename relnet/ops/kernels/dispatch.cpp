@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "linear.h"
 #include "parallel.h"
 #include "relation.h"
 
@@ -16,13 +17,16 @@ std::atomic<bool> forked{false};
 #if defined(__x86_64__)
 namespace avx512 {
 extern const Kernels kernels;
+extern const LinearKernels linear_kernels;
 }
 namespace avx2 {
 extern const Kernels kernels;
+extern const LinearKernels linear_kernels;
 }
 #endif
 namespace baseline {
 extern const Kernels kernels;
+extern const LinearKernels linear_kernels;
 }
 
 namespace {
@@ -30,20 +34,21 @@ namespace {
 struct Named {
     const char* name;
     const Kernels* kernels;
+    const LinearKernels* linear;
     bool supported;
 };
 
 const Named* known() {
 #if defined(__x86_64__)
     static const Named all[] = {
-        {"avx512", &avx512::kernels,
+        {"avx512", &avx512::kernels, &avx512::linear_kernels,
          __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512vl")},
-        {"avx2", &avx2::kernels, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
-        {"baseline", &baseline::kernels, true},
-        {nullptr, nullptr, false}};
+        {"avx2", &avx2::kernels, &avx2::linear_kernels, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+        {"baseline", &baseline::kernels, &baseline::linear_kernels, true},
+        {nullptr, nullptr, nullptr, false}};
 #else
-    static const Named all[] = {{"baseline", &baseline::kernels, true}, {nullptr, nullptr, false}};
+    static const Named all[] = {{"baseline", &baseline::kernels, &baseline::linear_kernels, true}, {nullptr, nullptr, nullptr, false}};
 #endif
     return all;
 }
@@ -85,6 +90,19 @@ int relnet_relation_forward(const RelnetRelation* a, void* y) try {
 
 int relnet_relation_backward(const RelnetRelation* a, const void* grad, void* grad_source, void* grad_target) try {
     return relnet::chosen->kernels->backward(*a, grad, grad_source, grad_target);
+} catch (...) {
+    return 1;
+}
+
+int relnet_linear_forward(const RelnetLinear* a, void* y, float* log_sum, int64_t* count) try {
+    return relnet::chosen->linear->forward(*a, y, log_sum, count);
+} catch (...) {
+    return 1;
+}
+
+int relnet_linear_backward(
+    const RelnetLinear* a, const void* grad, const float* grad_log_sum, void* grad_source, void* grad_target, float* grad_past) try {
+    return relnet::chosen->linear->backward(*a, grad, grad_log_sum, grad_source, grad_target, grad_past);
 } catch (...) {
     return 1;
 }

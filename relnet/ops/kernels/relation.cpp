@@ -64,6 +64,7 @@ struct Geometry {
     const Row& row(int64_t b) const { return rows[a.key_mask ? b : 0]; }
     const Ranges& ranges(int64_t b, int64_t h) const { return row(b).heads[a.windows ? h : 0]; }
     size_t at(int64_t b, int64_t h, int64_t t, int length) const { return size_t(((b * length + t) * a.heads + h) * d); }
+    size_t source_at(int64_t b, int64_t h, int64_t t) const { return size_t(b * a.source_stride + (t * a.heads + h) * d); }
     float* scales(int64_t b, int64_t h, int j) const { return a.scales ? a.scales + ((b * a.heads + h) * S + j) * size_t(T) : nullptr; }
     // Cuts of each (batch row, head): one where there are enough of these to share out evenly, else some a thread.
     int cuts(int length) const {
@@ -119,6 +120,37 @@ void forward_targets(const Geometry& g, const Psi& psi, int64_t b, int64_t h, in
     }
 }
 
+// One target, as in decoding: sources are read a few at a time and met while they are in the innermost cache, where reading all of them
+// first takes most of the time.
+template <class T, class Psi>
+bool forward_one_target(const Geometry& g, const Psi& psi, int64_t b, int64_t h, int j, T* y) {
+    constexpr int ROWS = 32;
+    const Ranges& see = g.ranges(b, h);
+    const std::vector<int>& real = g.row(b).real;
+    const int low = see.low[j], high = see.high[j];
+    float* q = scratch(size_t(ROWS + 2) * g.width + ROWS + 64);
+    if (!q) return false;
+    float *total = q + g.width, *p = total + g.width, *scratch_scales = p + size_t(ROWS) * g.width;
+    float* kept = g.scales(b, h, j);
+    read_row(static_cast<const T*>(g.a.target) + g.at(b, h, j, g.S), q, g.d, g.centred);
+    std::fill(total, total + g.width, 0.0f);
+    for (int first = low; first < high; first += ROWS) {
+        const int num = std::min(ROWS, high - first);
+        float* scales = kept ? kept + first : scratch_scales;
+        for (int i = 0; i < num; i++)
+            read_row(static_cast<const T*>(g.a.source) + g.source_at(b, h, real[first + i]), p + size_t(i) * g.width, g.d, g.centred);
+        if (g.normed)
+            scale_tile<1>(q, p, scales, 0, g.d, 0, num, Psi::unit);
+        else
+            std::fill(scales, scales + num, Psi::unit);
+        forward_tile<1>(psi, q, p, scales, 0, total, g.width, 0, num);
+    }
+    const float share = high > low ? 1.0f / float(high - low) : 0.0f;
+    T* out = y + g.at(b, h, j, g.S);
+    for (int c = 0; c < g.d; c++) from_float(high > low ? total[c] * share : 0.0f, out[c]);
+    return true;
+}
+
 template <class T, class Psi>
 int forward(const RelnetRelation& a, void* y) {
     const Geometry g{a};
@@ -133,13 +165,17 @@ int forward(const RelnetRelation& a, void* y) {
         int j = border(c, cuts, g.S, R, a.causal, false);
         const int end = border(c + 1, cuts, g.S, R, a.causal, false);
         if (j >= end) return;
+        if (end - j == 1) {
+            if (!forward_one_target(g, psi, b, h, j, static_cast<T*>(y))) failed.store(1);
+            return;
+        }
         const Ranges& see = g.ranges(b, h);
         const int first = see.low[j], last = see.high[end - 1];
         float* p = scratch(size_t(last - first) * g.width + 2 * R * g.width + size_t(R) * g.T + 64);
         if (!p) return failed.store(1);
         const std::vector<int>& real = g.row(b).real;
         for (int i = first; i < last; i++)
-            read_row(static_cast<const T*>(a.source) + g.at(b, h, real[i], g.T), p + size_t(i - first) * g.width, g.d, g.centred);
+            read_row(static_cast<const T*>(a.source) + g.source_at(b, h, real[i]), p + size_t(i - first) * g.width, g.d, g.centred);
         float* memory = p + size_t(last - first) * g.width;
         for (; j + R <= end; j += R) forward_targets<R>(g, psi, b, h, j, p, first, memory, static_cast<T*>(y));
         for (; j < end; j++) forward_targets<1>(g, psi, b, h, j, p, first, memory, static_cast<T*>(y));
@@ -220,7 +256,7 @@ int backward(const RelnetRelation& a, const void* grad, void* grad_source, void*
             const int num = std::min(BLOCK, end - first);
             std::fill(grad_p, grad_p + block, 0.0f);
             for (int i = 0; i < num; i++)
-                read_row(source + g.at(b, h, real[first + i], g.T), p + size_t(i) * g.width, g.d, g.centred);
+                read_row(source + g.source_at(b, h, real[first + i]), p + size_t(i) * g.width, g.d, g.centred);
             while (from < g.S && see.high[from] <= first) from++;
             to = std::max(to, from);
             while (to < g.S && see.low[to] < first + num) to++;

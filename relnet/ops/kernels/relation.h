@@ -5,13 +5,14 @@
 
 extern "C" {
 
-// Rows lie as (batch, length, heads, d), contiguous. 0 is returned, or 1 where there was no memory.
+// Rows lie as (batch, length, heads, d), contiguous but for room behind each batch row of the sources. 0 is returned, or 1 where there was no memory.
 struct RelnetRelation {
     const void* source;         // p, length T
     const void* target;         // q, length S
     const uint8_t* key_mask;    // (batch, T), 1 = real, or null
     const int64_t* windows;     // (heads), 0 = no limit, or null
     int64_t batch, heads, num_sources, num_targets, d;
+    int64_t source_stride;      // numbers from one batch row of the sources to the next
     int32_t activation;         // 0 exp, 1 relu, 2 elu, 3 gelu
     int32_t norm;               // 0 none, 1 rms, 2 exact
     int32_t causal;

@@ -15,6 +15,8 @@
 
 namespace relnet::RELNET_ISA {
 
+constexpr int32_t THREE_QUARTERS = 0x3f400000;  // The bits of 0.75f.
+
 #if defined(RELNET_AVX512)
 
 using V = __m512;
@@ -38,6 +40,12 @@ RELNET_INLINE V positive_or(V x, V yes, V no) {  // x > 0 ? yes : no
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), no, yes);
 }
 RELNET_INLINE V bit_and(V a, V b) { return _mm512_and_ps(a, b); }
+RELNET_INLINE V bit_or(V a, V b) { return _mm512_or_ps(a, b); }
+// a - b, and 0 where they are equal: inf - inf is NaN.
+RELNET_INLINE V difference(V a, V b) { return _mm512_maskz_sub_ps(_mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ), a, b); }
+// The first num of W channels, the others 0.
+RELNET_INLINE V load_part(const float* x, int num) { return _mm512_maskz_loadu_ps(__mmask16((1u << num) - 1), x); }
+RELNET_INLINE void store_part(float* x, V v, int num) { _mm512_mask_storeu_ps(x, __mmask16((1u << num) - 1), v); }
 RELNET_INLINE float sum(V v) { return _mm512_reduce_add_ps(v); }
 
 // Lane l of the result is the sum over the lanes of v[l].
@@ -65,6 +73,17 @@ RELNET_INLINE V inverse_root(V v) {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NLE_UQ), refined);
 }
 
+// 1 / v for normal numbers whose inverse is one; NaN stays.
+RELNET_INLINE V inverse(V v) {
+    V y = _mm512_rcp14_ps(v);
+    return fma(y, fnma(v, y, set1(1.0f)), y);
+}
+// v = 2^exponent * mantissa with a mantissa of [3/4, 3/2), for positive normal numbers; NaN stays NaN in both.
+RELNET_INLINE void split(V v, V& exponent, V& mantissa) {
+    exponent = _mm512_getexp_ps(mul(v, set1(4.0f / 3.0f)));
+    mantissa = _mm512_scalef_ps(v, sub(_mm512_setzero_ps(), exponent));
+}
+
 #elif defined(RELNET_AVX2)
 
 using V = __m256;
@@ -86,6 +105,13 @@ RELNET_INLINE V positive_or(V x, V yes, V no) {
     return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GT_OQ));
 }
 RELNET_INLINE V bit_and(V a, V b) { return _mm256_and_ps(a, b); }
+RELNET_INLINE V bit_or(V a, V b) { return _mm256_or_ps(a, b); }
+RELNET_INLINE V difference(V a, V b) { return _mm256_and_ps(_mm256_sub_ps(a, b), _mm256_cmp_ps(a, b, _CMP_NEQ_UQ)); }
+RELNET_INLINE __m256i first_lanes(int num) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(num), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+RELNET_INLINE V load_part(const float* x, int num) { return _mm256_maskload_ps(x, first_lanes(num)); }
+RELNET_INLINE void store_part(float* x, V v, int num) { _mm256_maskstore_ps(x, first_lanes(num), v); }
 RELNET_INLINE float sum(V v) {
     __m128 a = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     a = _mm_add_ps(a, _mm_movehl_ps(a, a));
@@ -100,6 +126,14 @@ RELNET_INLINE V sums(const V* v) {
 RELNET_INLINE V inverse_root(V v) {
     V y = _mm256_div_ps(set1(1.0f), _mm256_sqrt_ps(v));
     return _mm256_and_ps(y, _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_NLE_UQ));
+}
+RELNET_INLINE V inverse(V v) { return _mm256_div_ps(set1(1.0f), v); }
+RELNET_INLINE void split(V v, V& exponent, V& mantissa) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i whole = _mm256_srai_epi32(_mm256_sub_epi32(bits, _mm256_set1_epi32(THREE_QUARTERS)), 23);
+    exponent = _mm256_cvtepi32_ps(whole);
+    // NaN would become a number: v - v brings it back.
+    mantissa = add(_mm256_castsi256_ps(_mm256_sub_epi32(bits, _mm256_slli_epi32(whole, 23))), sub(v, v));
 }
 
 #else
@@ -127,12 +161,28 @@ RELNET_INLINE V min(V bound, V x) { return select(bound < x, bound, x); }
 RELNET_INLINE V max(V bound, V x) { return select(bound > x, bound, x); }
 RELNET_INLINE V positive_or(V x, V yes, V no) { return select(x > set1(0.0f), yes, no); }
 RELNET_INLINE V bit_and(V a, V b) { return (V)((I)a & (I)b); }
+RELNET_INLINE V bit_or(V a, V b) { return (V)((I)a | (I)b); }
+RELNET_INLINE V difference(V a, V b) { return (V)((I)(a - b) & (I)(a != b)); }
+RELNET_INLINE V load_part(const float* x, int num) {
+    V v = set1(0.0f);
+    for (int l = 0; l < num; l++) v[l] = x[l];
+    return v;
+}
+RELNET_INLINE void store_part(float* x, V v, int num) {
+    for (int l = 0; l < num; l++) x[l] = v[l];
+}
 RELNET_INLINE float sum(V v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 RELNET_INLINE V sums(const V* v) { return V{sum(v[0]), sum(v[1]), sum(v[2]), sum(v[3])}; }
 RELNET_INLINE V inverse_root(V v) {
     V y;
     for (int l = 0; l < W; l++) y[l] = v[l] <= 0.0f ? 0.0f : 1.0f / std::sqrt(v[l]);
     return y;
+}
+RELNET_INLINE V inverse(V v) { return 1.0f / v; }
+RELNET_INLINE void split(V v, V& exponent, V& mantissa) {
+    const I whole = ((I)v - THREE_QUARTERS) >> 23;
+    exponent = __builtin_convertvector(whole, V);
+    mantissa = (V)((I)v - (whole << 23)) + (v - v);
 }
 
 #endif

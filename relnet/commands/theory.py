@@ -1,0 +1,183 @@
+"""relnet theory."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from relnet import exam, nn, recipes, report, run, theory
+from relnet.commands.console import out, status
+from relnet.recipes.models import MODEL_NAMES
+from relnet.tasks import Copying, score
+from relnet.theory.ablations import NEEDED, NOT_NEEDED
+from relnet.train.log import commit, machine, versions
+
+FORMAT = 1
+HAND_SET = {"causalrn": theory.CopyingRN, "transformer": theory.CopyingTransformer}
+# Longest strings of small alphabets: (n, a).
+LONGEST = ((10, 2), (6, 3), (5, 4), (2, 26))
+GAINS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
+# Strings an ablation is asked, and their letters.
+ABLATION_STRINGS, ABLATION_LENGTH = 20, 100
+STATE_LENGTHS = (16, 64, 256, 1024, 4096)
+
+
+@dataclass(frozen=True)
+class Theory:
+    """Check by running it what docs/theory.md proves: hand-set models that copy, what breaks them, what states can hold."""
+
+    out: Path | None = None
+    """Folder for theory.jsonl and theory.png; default: a new one under $RELNET_RUNS or ./runs."""
+    ngrams: tuple[int, ...] = (3, 4)
+    """The n of the hand-set models."""
+    lengths: tuple[int, ...] = (20, 50, 100, 200)
+    """Letters in the strings."""
+    num: int = 100
+    """Uniform strings a length, and a tenth as many without a repeat."""
+    seed: int = 0
+    """Of the strings."""
+    results: Path = Path("results")
+    """Folder of JSON lines of trained models (relnet report --json), for the lengths that they copy; none is needed."""
+
+    def __call__(self) -> None:
+        """Run the command."""
+        if not self.ngrams or not self.lengths:
+            raise ValueError("ngrams or lengths are empty: give at least one each")
+        with run.run_folder(self.out, "theory") as folder:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / "theory.jsonl"
+            origin = {
+                "format": FORMAT,
+                "seed": self.seed,
+                "commit": commit(),
+                "machine": machine(torch.device("cpu")),
+                "versions": versions(),
+            }
+            rows = self._rows()
+            # Before the file is made: a mistake leaves none.
+            first = next(rows)
+            with path.open("x") as file:
+                for row in (first, *rows):
+                    file.write(json.dumps(row | origin) + "\n")
+                    file.flush()
+            out.print(report.theory_tables(report.read_theory(path)))
+            out.print(f"figure: {report.theory_figure(path, folder / 'theory.png')}")
+            out.print(f"JSON lines: {path}")
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for name, kind in HAND_SET.items():
+            for n in self.ngrams:
+                settings = kind(n=n)
+                subject = exam.ModelSubject(settings.build(), name)
+                for length in self.lengths:
+                    status.print(f"{name}, n = {n}, {length} letters")
+                    yield {"kind": "error", "model": name, **self._errors(subject, n, length)}
+            for n, alphabet in LONGEST:
+                settings = kind(n=n, alphabet=alphabet)
+                string = theory.de_bruijn(n, alphabet)
+                right = int(theory.first_errors(settings.build(), string[None])[0]) < 0
+                found = {"n": n, "alphabet": alphabet, "length": len(string), "kappa": settings.kappa, "right": right}
+                yield {"kind": "longest", "model": name, **found}
+        yield from self._ablations(max(self.ngrams))
+        for n in self.ngrams:
+            for kappa in GAINS:
+                settings = theory.CopyingRN(n=n, kappa=kappa)
+                yield {
+                    "kind": "bound",
+                    "n": n,
+                    "head_width": settings.widths[1],
+                    "kappa": kappa,
+                    "exact": theory.most_tokens_rn(settings, eta=0.0),
+                    "tokens": theory.most_tokens_rn(settings),
+                }
+        yield from self._capacity()
+
+    def _errors(self, subject: exam.ModelSubject, n: int, length: int) -> dict[str, Any]:
+        """How a hand-set model does on uniform strings, and on strings without a repeat, teacher-forced and free-running."""
+        num_chosen = max(1, self.num // 10)
+        strings = theory.uniform_strings(self.num, length, 26, self.seed)
+        chosen = theory.strings_without_repeat(num_chosen, length, n, 26, self.seed)
+        items = theory.items(torch.cat([strings, chosen]))
+        scores = {
+            mode: score(decode(subject, items)[0], items.answers, Copying.EOS) for mode, decode in exam.MODES.items()
+        }
+        right = {mode: one.first_error < 0 for mode, one in scores.items()}
+        repeats = theory.repeats(strings, n)
+        forced, free = right["teacher_forced"], right["free_running"]
+        return {
+            "n": n,
+            "alphabet": 26,
+            "length": length,
+            "strings": self.num,
+            "repeats": int(repeats.sum()),
+            "wrong": int((~forced[: self.num]).sum()),
+            "same": int((repeats == ~forced[: self.num]).sum()),
+            "wrong_free": int((~free[: self.num]).sum()),
+            "wrong_letters": self.num - int(scores["teacher_forced"].exact[: self.num].sum()),
+            "bound": theory.repeat_bound(length, n, 26),
+            "chosen": num_chosen,
+            "chosen_right": int((forced & free)[self.num :].sum()),
+        }
+
+    def _ablations(self, n: int) -> Iterator[dict[str, Any]]:
+        length = min(ABLATION_LENGTH, theory.longest_without_repeat(n, 26))
+        strings = theory.strings_without_repeat(ABLATION_STRINGS, length, n, 26, self.seed)
+        for needed, changes in ((False, NOT_NEEDED), (True, NEEDED)):
+            for change, settings in changes.items():
+                errors = theory.first_errors(theory.CopyingRN(n=n, **settings).build(), strings)
+                found = {"n": n, "length": length, "strings": len(strings), "right": int((errors < 0).sum())}
+                yield {"kind": "ablation", "change": change, "needed": needed, **found}
+
+    def _capacity(self) -> Iterator[dict[str, Any]]:
+        """The hand-set models, the trained ones, and the papers' models that were not trained."""
+        for name, kind in HAND_SET.items():
+            settings = kind(n=self.ngrams[0])
+            yield _capacity(f"hand-set {name}, n {settings.n}", settings.config, max(self.lengths), always=True)
+        known = set()
+        for one in report.read_results(self.results):
+            config = run.config_from_json(json.dumps(one["config"]), f"{self.results}: {one['name']}")
+            # Not a kind of copying of its own, such as duplicated n-grams.
+            if type(config.task) is not Copying:
+                continue
+            known.add(one["name"])
+            trained = config.task.length
+            name = f"{one['name']}, trained at {trained}"
+            yield _capacity(name, config.model, trained, examined=one["examined"], copied=one["copied"])
+        for name in MODEL_NAMES:
+            if name not in known:
+                yield _capacity(name, recipes.models.model(name, vocab_size=29, context=130), 64)
+
+
+def _capacity(
+    name: str,
+    config: nn.ModelConfig,
+    length: int,
+    examined: list[int] | None = None,
+    copied: int | None = None,
+    always: bool = False,
+) -> dict[str, Any]:
+    # Learned positions are no part of a state, but end it: without them every length can be measured.
+    free = nn.ModelConfig(
+        config.vocab_size, config.width, config.depth, None, config.mixer, mlp=config.mlp, positions="none"
+    )
+    model = nn.SequenceModel(free).eval()
+    limit = theory.longest_string_of(model)
+    # Linear in the number of tokens, or constant.
+    short, long = theory.state_bits(model, 16), theory.state_bits(model, 32)
+    states = {one: short + (long - short) * (one + 2 - 16) // 16 for one in (*STATE_LENGTHS, length)}
+    return {
+        "kind": "capacity",
+        "model": name,
+        "length": length,
+        "bits": states[length],
+        "bits_a_letter": math.log2(26),
+        "states": sorted(states.items()),
+        "limit": None if math.isinf(limit) else limit,
+        "examined": examined or [],
+        "copied": copied,
+        "always": always,
+    }

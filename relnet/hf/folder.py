@@ -1,0 +1,77 @@
+"""A trained model as a Hugging Face folder: weights, configuration, tokenizer, model card."""
+
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from relnet import nn, tasks
+from relnet.hf.config import RelnetConfig
+from relnet.hf.model import RelnetForCausalLM
+from relnet.hf.tokenizers import byte_tokenizer, letter_tokenizer
+
+
+def tokenizer_of(task: Any) -> PreTrainedTokenizerFast | None:
+    """Return the tokenizer that speaks a task's tokens, None where there is none: letters, bytes, or the tokenizer that the task names."""
+    if isinstance(task, tasks.Copying):
+        return letter_tokenizer()
+    name = getattr(task, "tokenizer", None)
+    if name is None:
+        return None
+    if name == "bytes":
+        return byte_tokenizer()
+    path = Path(name)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    found = Tokenizer.from_file(str(file)) if file.is_file() else Tokenizer.from_pretrained(name)
+    return PreTrainedTokenizerFast(tokenizer_object=found)
+
+
+def export(
+    model: nn.SequenceModel,
+    folder: str | Path,
+    *,
+    tokenizer: PreTrainedTokenizerFast | None = None,
+    card: str = "",
+) -> None:
+    """Write a model to a new folder that transformers loads once relnet.hf is imported.
+
+    tokenizer: saved beside the model, its special tokens become the model's; card: the text of README.md.
+    Raises ValueError for a folder that exists, which is left as it is, and for a mixer that cannot be saved.
+    """
+    folder = Path(folder)
+    if folder.exists():
+        raise ValueError(f"{folder} exists; give a new folder, an exported one is never overwritten")
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")
+    special = {} if tokenizer is None else {name: getattr(tokenizer, name) for name in names}
+    exported: Any = RelnetForCausalLM(RelnetConfig.from_model_config(model.config, **special))
+    exported.model.load_state_dict(model.state_dict())
+    exported.to(model.embedding.weight.dtype)
+    for name, token in special.items():
+        setattr(exported.generation_config, name, token)
+    if model.config.context is not None:
+        # What `generate` stops at where it is told nothing else.
+        exported.generation_config.max_length = model.config.context
+    partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
+    partial.mkdir(parents=True)
+    try:
+        exported.save_pretrained(partial)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(partial)
+        if card:
+            (partial / "README.md").write_text(card)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def load(folder: str | Path) -> tuple[RelnetForCausalLM, Any]:
+    """Return an exported folder's model and tokenizer; ValueError where it lacks a tensor or a tokenizer."""
+    folder = Path(folder)
+    if not (folder / "tokenizer.json").exists():
+        raise ValueError(
+            f"{folder} has no tokenizer.json, so nothing turns a prompt into tokens; save a tokenizer there"
+        )
+    return RelnetForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)

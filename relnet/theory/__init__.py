@@ -1,0 +1,38 @@
+"""Theory made executable: models with weights set by hand that copy, what is proved of them, and what a state can hold."""
+
+from relnet.theory.bounds import lift, most_tokens_rn, most_tokens_transformer, noise
+from relnet.theory.capacity import longest_string, longest_string_of, state_bits
+from relnet.theory.checking import first_errors
+from relnet.theory.copying_rn import CopyingRN
+from relnet.theory.copying_transformer import CopyingTransformer
+from relnet.theory.strings import (
+    all_strings,
+    de_bruijn,
+    items,
+    longest_without_repeat,
+    repeat_bound,
+    repeats,
+    strings_without_repeat,
+    uniform_strings,
+)
+
+__all__ = [
+    "CopyingRN",
+    "CopyingTransformer",
+    "all_strings",
+    "de_bruijn",
+    "first_errors",
+    "items",
+    "lift",
+    "longest_string",
+    "longest_string_of",
+    "longest_without_repeat",
+    "most_tokens_rn",
+    "most_tokens_transformer",
+    "noise",
+    "repeat_bound",
+    "repeats",
+    "state_bits",
+    "strings_without_repeat",
+    "uniform_strings",
+]

@@ -1,0 +1,36 @@
+"""Fixtures of the fused CPU kernels: every instruction set of this machine, and any number of threads."""
+
+import pytest
+import torch
+
+from relnet.ops import relation_cpu
+from tests.ops.backends import CPU_MISSING
+
+
+def available() -> list[str]:
+    if CPU_MISSING:
+        return ["none"]
+    original, found = relation_cpu.isa(), []
+    for name in ("avx512", "avx2", "baseline"):
+        try:
+            relation_cpu.choose_isa(name)
+            found.append(name)
+        except RuntimeError:
+            continue
+    relation_cpu.choose_isa(original)
+    return found
+
+
+@pytest.fixture(params=available())
+def isa(request):
+    original = relation_cpu.isa()
+    relation_cpu.choose_isa(request.param)
+    yield request.param
+    relation_cpu.choose_isa(original)
+
+
+@pytest.fixture
+def threads():
+    original = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(original)
