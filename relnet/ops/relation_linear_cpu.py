@@ -255,6 +255,15 @@ def _run(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs = (source, target) if past is None else (source, target, past)
     keep = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    if (
+        keep
+        and past is not None
+        and past_count is not None
+        and not torch.compiler.is_compiling()
+        and past.is_inference()
+    ):
+        # A state made in inference mode cannot be saved for a backward pass; a copy of it can.
+        past, past_count = past.clone(), past_count.clone()
     arguments = (source, target, key_mask, past, past_count, causal, mean, keep)
     # Past PyTorch's dispatcher, which would take longer than the step of a decoder.
     return _forward(*arguments) if not keep and is_plain(*inputs) else _op(*arguments)
