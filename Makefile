@@ -5,7 +5,10 @@ BIN := $(VENV)/bin
 # Tests run in xdist workers: one thread each, or the workers' threads fight for the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-latest check bench sanitize format clean
+# Another mixer: make exam MODEL=path/to/file.py:build
+MODEL ?= examples/own_mixer.py:build
+
+.PHONY: demo exam test test-all test-latest check bench sanitize format clean
 
 # pip, not python: where a venv cannot be made whole, python alone is left behind.
 $(BIN)/pip:
@@ -22,6 +25,9 @@ $(VENV)/installed-dev: $(VENV)/installed
 
 demo: $(VENV)/installed
 	$(BIN)/relnet compare copying --length 16
+
+exam: $(VENV)/installed
+	$(BIN)/relnet exam --model $(MODEL) --max-steps 800 --lrs 0.002 --num 100
 
 test: $(VENV)/installed-dev
 	$(PYTEST) -m 'not slow'

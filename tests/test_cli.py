@@ -2,11 +2,13 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import relnet as relnet_package
-from relnet import cli
+from relnet import cli, protocol
+from tests.exam.transformers_models import save, tiny
 from tests.launching import launch_two
 
 SMALL = ["--width", "16", "--depth", "1", "--batch-size", "8", "--device", "cpu"]
@@ -223,6 +225,47 @@ def test_exam_asks_strings_of_the_users_own_and_keeps_no_result_of_them(capsys, 
     assert "no text file" in err
 
 
+def test_exam_trains_a_mixer_of_the_users_and_ends_with_a_verdict_and_figures(capsys, tmp_path):
+    example = Path(__file__).parents[1] / "examples" / "own_mixer.py"
+    out, err = relnet(
+        capsys,
+        *("exam", "--model", f"{example}:build", "--hf-config", "mamba", "--mixers", "causalrn", "--width", 16),
+        *("--tasks", "copying-4", "suffix-lookup-8", "--lengths", 8, "--max-steps", 2, "--num", 3),
+        *("--device", "cpu", "--out", tmp_path / "exam"),
+    )
+    for name in ("own_mixer", "mamba", "causalrn"):
+        assert len(re.findall(rf"^{name} ", out, re.MULTILINE)) == 2, out
+    assert "suffix-lookup-3-jelassi2024" in out
+    lines = [json.loads(line) for line in (tmp_path / "exam" / "exam.jsonl").read_text().splitlines()]
+    assert len(lines) == 3 * 2 * 2
+    assert all(line["state_bytes"] > 0 for line in lines)
+    for name in ("exam-lengths.png", "exam-samples.png", "exam-states.png"):
+        assert name in out
+        assert (tmp_path / "exam" / name).read_bytes().startswith(b"\x89PNG")
+    assert "length 8" in err
+
+
+def test_exam_asks_a_pretrained_folder_letters_and_text(capsys, tmp_path):
+    save(tiny("gpt_neox", vocab_size=100, context=300), tmp_path / "model")
+    passages, squad = tmp_path / "text.txt", tmp_path / "squad.json"
+    passages.write_text("the cat sat on the mat")
+    answer = {"text": "cat", "answer_start": 4}
+    entry = {"context": "the cat sat", "qas": [{"id": "1", "question": "Who?", "answers": [answer]}]}
+    squad.write_text(json.dumps({"data": [{"paragraphs": [entry]}]}))
+    command = ("exam", "--hf", tmp_path / "model", "--num", 2, "--device", "cpu", "--out", tmp_path / "exam", "--tasks")
+    kinds = ("text-copy", "shuffled-copy", "uniform-copy", "phone-book")
+    out, _ = relnet(capsys, *command, *kinds, "--text", passages, "--lengths", 3, 4)
+    for name in ("text-copy-natural", "text-copy-shuffled", "uniform-copy", "phone-book"):
+        assert out.count(f" {name}, ") == 2, out
+    out, _ = relnet(capsys, *command, "copying-4", "question-answering", "--squad", squad, "--lengths", 10, 200)
+    out = " ".join(out.split())
+    assert "question-answering: length 10 was not asked, it has no question" in out
+    assert "copying-jelassi2024: length 200 was not asked, it needs 402 tokens, the model takes at most 300" in out
+    for missing, message in ((("question-answering",), "needs --squad"), (("text-copy",), "needs --text")):
+        _, err = relnet(capsys, *command, *missing, status=2)
+        assert message in err
+
+
 def test_report_draws_and_never_overwrites(capsys, finished, tmp_path):
     figure = tmp_path / "curves.png"
     figure.write_bytes(b"mine")
@@ -293,6 +336,9 @@ def test_an_export_has_a_card_and_overwrites_nothing(capsys, finished, tmp_path)
         (["train", "copying", "--mixer", "lstm", "--heads", "4"], "heads=4: an LSTM has no heads"),
         (["train", "copying", "--seed", str(2**64)], f"seed={2**64}: must be at least 0 and below 2"),
         (["exam"], "no run folder given"),
+        (["exam", "run", "--mixers", "causalrn"], "runs and --data belong to an exam of their own"),
+        (["exam", "--mixers", "causalrn", "--tasks", "juggling-3"], "unknown task 'juggling-3'"),
+        (["exam", "--model", "nowhere.py:build"], "no such file; write --model"),
         (["report"], "no folder given"),
         (["exam", "/nowhere"], "no run folder"),
         (["report", "/nowhere"], "/nowhere"),
@@ -357,6 +403,15 @@ def test_ctrl_c_exits_130_and_says_how_to_go_on(capsys, monkeypatch, tmp_path):
     _, err = relnet(capsys, *arguments, status=130)
     assert "stopped after update 7" in err
     assert f"relnet: to go on: relnet {' '.join(map(str, arguments))} --resume\n" in err
+
+
+def test_ctrl_c_in_an_exam_says_how_to_go_on(capsys, monkeypatch, tmp_path):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(protocol, "sit", interrupted)
+    _, err = relnet(capsys, "exam", "--mixers", "causalrn", "--out", tmp_path / "exam", status=130)
+    assert f"the same command with --out {tmp_path / 'exam'} goes on" in err
 
 
 def test_the_version_is_told(capsys):

@@ -15,8 +15,8 @@ import yaml
 
 import relnet
 from relnet import cli, run
-from relnet.recipes import models
-from relnet.report import cells
+from relnet.recipes import exam, models
+from relnet.report import ceilings, cells, intervals
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -70,7 +70,8 @@ def option(arguments, name, default):
 
 
 def in_two_steps(arguments):
-    if arguments[0] not in ("train", "compare") or "--help" in arguments:
+    trains = arguments[0] in ("train", "compare") or (arguments[0] == "exam" and "--max-steps" in arguments)
+    if not trains or "--help" in arguments:
         return arguments
     if "--max-steps" in arguments:
         at = arguments.index("--max-steps")
@@ -188,7 +189,7 @@ def test_the_sections_that_the_code_cites_exist():
     assert cited <= sections
 
 
-@pytest.mark.parametrize("module", [models, run, cells], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [models, exam, run, cells, intervals, ceilings], ids=lambda module: module.__name__)
 def test_the_examples_in_the_docstrings_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0

@@ -1,11 +1,12 @@
 import dataclasses
 import json
+from typing import get_args
 
 import pytest
 import torch
 
 from relnet import nn, recipes, report, run, train
-from relnet.tasks import Copying, Text
+from relnet.tasks import AnyTask, Copying, Text
 from relnet.train import TrainConfig
 from tests.assertions import assert_same_bits
 
@@ -49,6 +50,16 @@ def test_a_config_reloads_to_the_same_values_and_types():
         assert again == config
         assert type(again.model.mixer) is type(config.model.mixer)
         assert isinstance(again.task, Copying)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in get_args(AnyTask) if kind is not Text], ids=lambda kind: kind.__name__
+)
+def test_a_config_of_a_letter_task_reloads_to_the_same_values_and_types(kind):
+    task = kind(length=20, layout="jelassi2024", min_length=18, max_context=90)
+    again = run.config_from_json(run.config_to_json(dataclasses.replace(small_config(), task=task)))
+    assert again.task == task
+    assert type(again.task) is kind
 
 
 @pytest.mark.parametrize("validation", [None, "other.txt"])

@@ -78,7 +78,7 @@ class Compare:
         """Refuse what the models cannot be asked in the end now, not after minutes of training."""
         if isinstance(task, tasks.Copying):
             task.encode(self.string)
-        elif (found := len(task.encode(self.prompt))) > task.context:
+        elif isinstance(task, tasks.Text) and (found := len(task.encode(self.prompt))) > task.context:
             raise ValueError(f"--prompt has {found} tokens, the models take {task.context}: give a shorter one")
 
     def _copy(self, task: tasks.Copying, finished: list[run.Run]) -> None:

@@ -1,6 +1,6 @@
 """relnet exam."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tyro
@@ -8,11 +8,18 @@ from rich.console import Console
 
 from relnet import exam, report, run, tasks
 from relnet.commands.console import out, status
+from relnet.commands.sitting import CandidateOptions, Candidates
+from relnet.commands.sitting import examine as sit
 
 
 @dataclass(frozen=True)
 class Exam:
-    """Examine trained runs: copying, teacher-forced and free-running; texts, bits per byte. Results are added to each run's exam.jsonl."""
+    """Examine trained runs (their results are added to each run's exam.jsonl), or train candidates and examine them.
+
+    relnet exam RUN: a run sits the exam of its own task, teacher-forced and free-running; on a text, bits per byte.
+    relnet exam --model FILE.py:build (or --mixers, --hf-config, --hf): candidates sit the exam of --tasks, which ends with
+    a verdict and figures.
+    """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of finished runs."""
@@ -26,13 +33,24 @@ class Exam:
     """Strings asked at once."""
     data: Path | None = None
     """Text file of strings of yours, one a line, to ask in place of random ones; these results are shown, not kept."""
+    candidates: CandidateOptions = field(default_factory=Candidates)
+    """Who else sits which exam."""
     device: str = "auto"
     """auto, cpu, cuda, mps, or one GPU such as cuda:1."""
 
     def __call__(self) -> None:
         """Run the command."""
+        if self.candidates.any:
+            if self.runs or self.data:
+                raise ValueError(
+                    "runs and --data belong to an exam of their own; leave out --mixers, --hf-config, --model and --hf"
+                )
+            sit(self.candidates, self.lengths, self.seeds, self.num, self.batch_size, self.device)
+            return
         if not self.runs:
-            raise ValueError("no run folder given; give the folders that relnet train made")
+            raise ValueError(
+                "no run folder given; give the folders that relnet train made, or candidates (--model, --mixers, --hf, --hf-config)"
+            )
         for folder in self.runs:
             if isinstance(run.read_config(folder).task, tasks.Text):
                 run.examine_text(folder, device=self.device)

@@ -1,25 +1,40 @@
 """The exam: evaluates any subject on a task, teacher-forced and free-running. Trains nothing."""
 
+from relnet.exam.answering import answer_questions
+from relnet.exam.cache import ResultCache, model_content
 from relnet.exam.decoding import complete, free_running, teacher_forced
 from relnet.exam.evaluate import MODES, Row, evaluate
 from relnet.exam.own import OwnItems
+from relnet.exam.pretrained import TransformersModel, load_pretrained, load_tokeniser, untrained
+from relnet.exam.states import state_bytes
 from relnet.exam.subject import ModelSubject, Subject
-from relnet.exam.text import Reader, TextRow, append_row, evaluate_text, sample_text, state_bytes
+from relnet.exam.text import Reader, TextRow, append_row, evaluate_text, sample_text
+from relnet.exam.user_model import load_own, own_name, own_source
 
 __all__ = [
     "MODES",
     "ModelSubject",
     "OwnItems",
     "Reader",
+    "ResultCache",
     "Row",
     "Subject",
     "TextRow",
+    "TransformersModel",
+    "answer_questions",
     "append_row",
     "complete",
     "evaluate",
     "evaluate_text",
     "free_running",
+    "load_own",
+    "load_pretrained",
+    "load_tokeniser",
+    "model_content",
+    "own_name",
+    "own_source",
     "sample_text",
     "state_bytes",
     "teacher_forced",
+    "untrained",
 ]

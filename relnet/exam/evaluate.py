@@ -5,18 +5,20 @@ row do not depend on the batch size (but for rounding at ties, which the row cou
 """
 
 import json
-import os
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import torch
 
+from relnet.exam.cache import ResultCache
 from relnet.exam.decoding import free_running, teacher_forced, too_long
-from relnet.exam.subject import Subject
-from relnet.tasks import Scores, Task, score
+from relnet.exam.lines import appending
+from relnet.exam.states import state_bytes
+from relnet.exam.subject import ModelSubject, Subject
+from relnet.tasks import Items, Scores, Task, Tokenised, score
 
 MODES = {"teacher_forced": teacher_forced, "free_running": free_running}
 
@@ -30,6 +32,7 @@ class Row:
     ties: decisions whose two highest logits lie within 1e-4.
     first_errors: index of the first wrong token of each answer, -1 where there is none.
     scorer, score: the task's named score and its mean over the items, None without items.
+    state_bytes: what the subject keeps of one item's prompt (the first one's), measured; None without items.
     """
 
     task: str
@@ -48,6 +51,7 @@ class Row:
     scorer: str
     score: float | None
     note: str = ""
+    state_bytes: int | None = None
     format: int = 1
 
     def to_json(self) -> str:
@@ -57,7 +61,7 @@ class Row:
 
 def evaluate(
     subject: Subject,
-    task: Task,
+    task: Task | Tokenised,
     *,
     lengths: Sequence[int],
     seeds: Sequence[int] = (0,),
@@ -65,6 +69,7 @@ def evaluate(
     batch_size: int = 64,
     modes: Sequence[str] = ("teacher_forced", "free_running"),
     path: str | Path | None = None,
+    cache: ResultCache | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> list[Row]:
     """Ask `num` items of each length and seed, in each mode.
@@ -74,6 +79,7 @@ def evaluate(
     batch_size: the most items asked at once.
     modes: "teacher_forced", "free_running" or both; both get the same items.
     path: a file that each row is appended to as soon as it is known.
+    cache: where known rows of a `ModelSubject` are taken from, and new ones kept.
     on_row: called with each row as soon as it is known.
 
     ValueError for empty lengths, seeds or modes, a length, num or batch_size under 1, an unknown mode, a task with more
@@ -81,11 +87,21 @@ def evaluate(
     """
     _check(subject, task, lengths, seeds, num, batch_size, modes)
     rows = []
-    with appending(path) as file:
+    content = subject.content if cache and isinstance(subject, ModelSubject) else None
+    with nullcontext() if path is None else appending(path) as file:
         for length in lengths:
             for seed in seeds:
                 for mode in modes:
-                    row = _examine(subject, task, mode, length, seed, num, batch_size)
+                    key = content and ResultCache.key(
+                        content, task=repr(task), mode=mode, length=length, seed=seed, num=num
+                    )
+                    known = cache.get(key) if cache and key else None
+                    if known:
+                        row = _known(known, subject)
+                    else:
+                        row = _examine(subject, task, mode, length, seed, num, batch_size)
+                        if cache and key:
+                            cache.put(key, asdict(row))
                     rows.append(row)
                     if file is not None:
                         file.write(row.to_json().encode() + b"\n")
@@ -95,17 +111,51 @@ def evaluate(
     return rows
 
 
-def _examine(subject: Subject, task: Task, mode: str, length: int, seed: int, num: int, batch_size: int) -> Row:
-    shape = task.items(1, length, seed)
-    note = too_long(subject, shape.prompts.shape[1], shape.answers.shape[1])
-    parts, num_ties = [], 0
-    for index in range(0, 0 if note else num, batch_size):
-        items = task.items(min(batch_size, num - index), length, seed, index)
+def _known(row: dict[str, Any], subject: Subject) -> Row:
+    """A row of the cache, under the subject's present name."""
+    kept: dict[str, Any] = {**row, "first_errors": tuple(row["first_errors"]), "subject": subject.name}
+    return Row(**kept)
+
+
+def _batches(
+    task: Task | Tokenised, num: int, length: int, seed: int, batch_size: int
+) -> Generator[tuple[list[int], Items]]:
+    """The items in batches of one prompt length and one answer length each, with their numbers."""
+    if not isinstance(task, Tokenised):
+        for index in range(0, num, batch_size):
+            many = min(batch_size, num - index)
+            yield list(range(index, index + many)), task.items(many, length, seed, index)
+        return
+    alike: dict[tuple[int, int], list[tuple[int, Items]]] = {}
+    for index in range(num):
+        item = task.items(1, length, seed, index)
+        alike.setdefault((item.prompts.shape[1], item.answers.shape[1]), []).append((index, item))
+    # The longest first: what does not fit is found before anything is asked.
+    for _, group in sorted(alike.items(), reverse=True):
+        for start in range(0, len(group), batch_size):
+            numbers, items = zip(*group[start : start + batch_size], strict=True)
+            yield list(numbers), Items(torch.cat([i.prompts for i in items]), torch.cat([i.answers for i in items]))
+
+
+def _examine(
+    subject: Subject, task: Task | Tokenised, mode: str, length: int, seed: int, num: int, batch_size: int
+) -> Row:
+    note, num_ties, size, order, parts = "", 0, None, [], []
+    for numbers, items in _batches(task, num, length, seed, batch_size):
+        note = too_long(subject, items.prompts.shape[1], items.answers.shape[1])
+        if note:
+            break
+        if size is None:
+            size = state_bytes(subject, items.prompts[:1])
         predictions, ties = MODES[mode](subject, items)
         parts.append(score(predictions, items.answers, task.eos))
+        order += numbers
         num_ties += int(ties.sum())
     empty = torch.zeros(0, dtype=torch.int64)
-    scores = Scores(**{f.name: torch.cat([empty, *(getattr(part, f.name) for part in parts)]) for f in fields(Scores)})
+    back = torch.tensor(order, dtype=torch.int64).argsort()
+    scores = Scores(
+        **{f.name: torch.cat([empty, *(getattr(part, f.name) for part in parts)])[back] for f in fields(Scores)}
+    )
     return Row(
         task=task.name,
         subject=subject.name,
@@ -123,12 +173,13 @@ def _examine(subject: Subject, task: Task, mode: str, length: int, seed: int, nu
         scorer=task.scorer,
         score=None if note else float(task.grade(scores).mean()),
         note=note,
+        state_bytes=size,
     )
 
 
 def _check(
     subject: Subject,
-    task: Task,
+    task: Task | Tokenised,
     lengths: Sequence[int],
     seeds: Sequence[int],
     num: int,
@@ -149,18 +200,3 @@ def _check(
             f"{subject.name} knows {subject.vocab_size} tokens, {task.name} needs {task.vocab_size}: "
             "take a model that was made for the task"
         )
-
-
-@contextmanager
-def appending(path: str | Path | None) -> Generator[BinaryIO | None, None, None]:
-    """Open a file of JSON lines to add some; None for no path."""
-    if path is None:
-        yield None
-        return
-    with open(path, "ab+") as file:
-        # An earlier exam may have been killed in the middle of a line, which must not swallow the first new one.
-        if file.tell() > 0:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-        yield file

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from relnet.exam.cache import model_content
+
 
 class Subject(Protocol):
     """A model as the exam sees it.
@@ -60,6 +62,11 @@ class ModelSubject:
         self.vocab_size: int = config.vocab_size
         self.limit: int | None = config.context
         self.device = next(model.parameters()).device
+
+    @property
+    def content(self) -> str:
+        """A hash of the model as it is now: class, configuration, every weight."""
+        return model_content(self.model)
 
     def logits(self, ids: Tensor) -> Tensor:
         """Logits (N, T, V) of the token after each of ids (N, T)."""

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from relnet.exam.evaluate import appending
+from relnet.exam.lines import appending
 from relnet.exam.subject import Subject
 from relnet.tasks import Span
 
@@ -151,11 +151,6 @@ def _losses(logits: Tensor, targets: Tensor) -> Tensor:
     return losses.double().view(targets.shape).cpu()
 
 
-def state_bytes(subject: Reader, ids: Tensor) -> int:
-    """Bytes of what the subject keeps of ids (1, T): the live entries of its state."""
-    return subject.read(ids)[1].nbytes
-
-
 def sample_text(
     subject: Subject, prompt: Tensor, num_tokens: int, temperature: float = SAMPLE_TEMPERATURE, seed: int = 0
 ) -> Tensor:
@@ -183,5 +178,4 @@ def sample_text(
 def append_row(row: TextRow, path: str | Path) -> None:
     """Add the row to a file of JSON lines."""
     with appending(path) as file:
-        if file is not None:
-            file.write(row.to_json().encode() + b"\n")
+        file.write(row.to_json().encode() + b"\n")

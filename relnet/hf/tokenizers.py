@@ -3,7 +3,8 @@
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from relnet.tasks.copying import SPECIAL, Copying
+from relnet.tasks.copying import Copying
+from relnet.tasks.letters import SPECIAL
 
 END_OF_TEXT = "<|endoftext|>"
 

@@ -1,20 +1,25 @@
-"""Reports: reads run folders and draws tables and figures from them. Imports no torch and no other package of ours."""
+"""Reports: reads run folders and exams and draws tables and figures from them. Imports no torch and no other package of ours."""
 
 from relnet.report.cells import duration
+from relnet.report.exam_figures import exam_figures
 from relnet.report.figures import learning_curves
 from relnet.report.reading import Run, read_runs
 from relnet.report.tables import markdown, table
 from relnet.report.theory import read_results, read_theory, theory_figure, theory_tables
+from relnet.report.verdict import read_exam, verdict
 
 __all__ = [
     "Run",
     "duration",
+    "exam_figures",
     "learning_curves",
     "markdown",
+    "read_exam",
     "read_results",
     "read_runs",
     "read_theory",
     "table",
     "theory_figure",
     "theory_tables",
+    "verdict",
 ]

@@ -79,11 +79,11 @@ def _draw(runs: Sequence[tuple[str, Run]]) -> bytes:
         axes.grid(color="#DDDDDD", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-    loss.set_title(_literal(_title([run for _, run in runs])), fontsize=13)
+    loss.set_title(literal(_title([run for _, run in runs])), fontsize=13)
     # handlelength: room for a whole period of the dashes.
     figure.legend(
         handles,
-        [_literal(label) for label, _ in runs],
+        [literal(label) for label, _ in runs],
         loc="outside lower center",
         ncols=columns,
         frameon=False,
@@ -110,7 +110,7 @@ def _title(runs: Sequence[Run]) -> str:
     return tasks.pop() if len(tasks) == 1 else "several tasks" if tasks else "learning curves"
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Text that matplotlib shows as it is: it reads $...$ as mathematics."""
     return text.replace("$", r"\$")
 

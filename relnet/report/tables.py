@@ -25,11 +25,12 @@ def table(runs: Sequence[Run], width: int | None = None) -> str:
 
     width: columns of text, by default the terminal's, at least 80. ValueError without runs.
     """
+    return "\n".join(aligned(contents, width) for contents in _tables(runs))
+
+
+def aligned(contents: Contents, width: int | None = None) -> str:
+    """A table as aligned plain text, its sentences below it; width as for `table`."""
     width = max(80, width or shutil.get_terminal_size((120, 24)).columns)
-    return "\n".join(_drawn(contents, width) for contents in _tables(runs))
-
-
-def _drawn(contents: Contents, width: int) -> str:
     columns = list(zip(contents.titles, *contents.lines, strict=True))
     names, *figures = (max(len(part) for cell in column for part in cell.split("\n")) for column in columns)
     gap = 2 if names + sum(figures) + 2 * len(figures) <= width else 1

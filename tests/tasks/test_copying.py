@@ -206,7 +206,7 @@ def test_the_strange_characters_of_a_text_are_named():
         ({"layout": "cui"}, "'cui': known ones are cui2024, jelassi2024"),
         ({"length": 5, "layout": "jelassi2024", "min_length": 6}, "min_length 6: from 1 to length"),
         ({"length": 5, "layout": "jelassi2024", "min_length": 0}, "min_length 0"),
-        ({"length": 5, "layout": "jelassi2024", "max_context": 12}, "max_context 12: an example of 5 letters takes 13"),
+        ({"length": 5, "layout": "jelassi2024", "max_context": 12}, "max_context 12: an example of length 5 takes 13"),
         ({"length": 5, "layout": "jelassi2024", "max_context": 0}, "max_context 0"),
         ({"length": 5, "min_length": 5}, "min_length 5: cui2024"),
         ({"length": 5, "max_context": 50}, "max_context 50: cui2024"),

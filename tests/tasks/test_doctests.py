@@ -2,10 +2,25 @@ import doctest
 
 import pytest
 
-from relnet.tasks import copying, scores, text, text_tokens
+from relnet.tasks import (
+    copying,
+    draws,
+    lookup,
+    memory,
+    question_answering,
+    scores,
+    text,
+    text_questions,
+    text_tokens,
+    tokenised,
+)
 
 
-@pytest.mark.parametrize("module", [copying, scores, text, text_tokens], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module",
+    [copying, draws, lookup, memory, question_answering, scores, text, text_questions, text_tokens, tokenised],
+    ids=lambda module: module.__name__,
+)
 def test_the_examples_in_the_documentation_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0

@@ -1,0 +1,176 @@
+"""relnet exam with candidates: those that are trained first, and pretrained ones as they are."""
+
+import contextlib
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from relnet import exam, protocol, recipes, report, run, tasks
+from relnet.commands.console import out, status
+from relnet.progress import TrainingProgress
+from relnet.train import StepRecord, TrainConfig, choose_device
+
+# Tasks over text, for models with a tokenizer; lengths are words, letters, entries, and tokens of a paragraph.
+TEXT_TASKS = ("text-copy", "shuffled-copy", "uniform-copy", "phone-book", "question-answering")
+TEXT_LENGTHS = (10, 20, 50, 100)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Who sits the exam, and which one; without any of them, the runs sit their own."""
+
+    mixers: tuple[recipes.ModelName, ...] = ()
+    """Models of the papers to train and examine."""
+    hf_config: tuple[str, ...] = ()
+    """Architectures of transformers to train and examine, by config: mamba, gpt_neox, llama, rwkv ..."""
+    model: tuple[str, ...] = ()
+    """Modules or mixers of yours to train and examine, FILE.py:FUNCTION; see examples/own_mixer.py."""
+    hf: tuple[str, ...] = ()
+    """Pretrained models to examine as they are: folders, or names on the hub."""
+    tasks: tuple[str, ...] = ()
+    """NAME-LENGTH: trained up to the length, NAME one of copying, prefix-lookup, suffix-lookup, duplicated-ngram, recall,
+    selective-copying, induction-heads, flip-flop; default copying-16 copying-32 copying-64 prefix-lookup-32
+    suffix-lookup-32. For --hf also text-copy, shuffled-copy, uniform-copy, phone-book, question-answering; default
+    uniform-copy phone-book."""
+    width: int = 64
+    """Of models that are trained."""
+    depth: int = 2
+    """Blocks of models that are trained."""
+    equal: recipes.Equal = "width"
+    """Whether models that are trained have equal width, or as many parameters as the first."""
+    positions: Literal["learned", "none"] = "learned"
+    """Of --mixers."""
+    max_steps: int = 1000
+    """Most updates a training; it stops once 99 % has stayed for 20."""
+    train_batch: int = 64
+    """Rows an update, each with one example of the trained length or several shorter ones."""
+    lrs: tuple[float, ...] = (1e-3,)
+    """Learning rates to try; the best one in training is shown, all are kept."""
+    text: Path | None = None
+    """Text file that text-copy and shuffled-copy take passages from."""
+    squad: Path | None = None
+    """File in SQuAD's format for question-answering."""
+    out: Path | None = None
+    """Folder of the exam; one that was begun is gone on with. Default: a new one under $RELNET_RUNS or ./runs."""
+
+    @property
+    def any(self) -> bool:
+        """Whether somebody is named."""
+        return bool(self.mixers or self.hf_config or self.model or self.hf)
+
+
+def examine(
+    asked: Candidates, lengths: Sequence[int], seeds: Sequence[int], num: int, batch_size: int, device: str
+) -> None:
+    """Train and examine all who were named; print the verdict, draw the figures."""
+    began = time.monotonic()
+    settings = TrainConfig(steps=asked.max_steps, batch_size=asked.train_batch, checkpoint_every=asked.max_steps)
+    trained = recipes.candidates(
+        asked.mixers, asked.hf_config, asked.model, asked.width, asked.depth, asked.equal, asked.positions
+    )
+    papers = [recipes.paper(name, settings, lengths) for name in asked.tasks or recipes.STANDARD] if trained else []
+    with run.run_folder(asked.out, "exam") as folder, _told_how_to_go_on(folder), contextlib.ExitStack() as shown:
+        status.print(f"exam in {folder}")
+        progress: TrainingProgress
+
+        def start(what: str, paper: protocol.Paper) -> None:
+            nonlocal progress
+            shown.close()
+            progress = shown.enter_context(TrainingProgress(what, paper.train.steps, status))
+
+        def step(record: StepRecord) -> None:
+            progress(record)
+
+        def show(row: exam.Row) -> None:
+            shown.close()
+            _show(row)
+
+        lines = protocol.sit(
+            trained,
+            papers,
+            folder,
+            lrs=asked.lrs,
+            seeds=seeds,
+            num=num,
+            batch_size=batch_size,
+            device=device,
+            on_train=start,
+            on_step=step,
+            on_row=show,
+        )
+        shown.close()
+        for name in asked.hf:
+            rows = _pretrained(
+                asked, name, lengths, seeds, num, batch_size, device, exam.ResultCache(folder / "known.jsonl")
+            )
+            lines = protocol.add_lines(folder / "exam.jsonl", [asdict(row) for row in rows])
+    out.print(report.verdict(lines))
+    if any(line["items"] for line in lines):
+        out.print("figures: " + ", ".join(map(str, report.exam_figures(lines, folder))))
+    out.print(f"results: {folder / 'exam.jsonl'}; {report.duration(time.monotonic() - began)}")
+
+
+@contextlib.contextmanager
+def _told_how_to_go_on(folder: Path) -> Generator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; the same command with --out {folder} goes on") from None
+
+
+def _pretrained(
+    asked: Candidates,
+    name: str,
+    lengths: Sequence[int],
+    seeds: Sequence[int],
+    num: int,
+    batch_size: int,
+    device: str,
+    known: exam.ResultCache,
+) -> list[exam.Row]:
+    """A pretrained model on each task, letters by its own ids and text by its tokenizer."""
+    model = exam.load_pretrained(name).to(choose_device(device))
+    subject = exam.ModelSubject(model, name=name)
+    rows: list[exam.Row] = []
+    for task in asked.tasks or ("uniform-copy", "phone-book"):
+        if task == "question-answering":
+            if asked.squad is None:
+                raise ValueError("question-answering needs --squad FILE, in SQuAD's format")
+            questions = tasks.read_squad(asked.squad)
+            bins = sorted(lengths) or [100, 200, 400]
+            tokeniser = exam.load_tokeniser(name)
+            rows += exam.answer_questions(
+                subject, tokeniser, questions, bins=bins, num=num, batch_size=batch_size, on_row=_show
+            )
+            continue
+        if task in TEXT_TASKS:
+            posed, grid = tasks.Tokenised(_text_task(asked, task), exam.load_tokeniser(name)), lengths or TEXT_LENGTHS
+        else:
+            paper = recipes.paper(task, TrainConfig(), lengths)
+            posed, grid = paper.task, paper.lengths
+        rows += exam.evaluate(
+            subject, posed, lengths=grid, seeds=seeds, num=num, batch_size=batch_size, cache=known, on_row=_show
+        )
+    return rows
+
+
+def _text_task(asked: Candidates, name: str) -> tasks.TextTask:
+    if name == "uniform-copy":
+        return tasks.UniformCopy()
+    if name == "phone-book":
+        return tasks.PhoneBook()
+    if asked.text is None:
+        raise ValueError(f"{name} needs --text FILE, to take passages from")
+    return tasks.TextCopy.read(asked.text, "natural" if name == "text-copy" else "shuffled")
+
+
+def _show(row: exam.Row) -> None:
+    share = f"{row.exact}/{row.items} exact" if row.items else row.note
+    status.print(f"{row.subject}  {row.task}  length {row.length}  seed {row.seed}  {row.mode}: {share}")
+
+
+CandidateOptions = Annotated[Candidates, tyro.conf.arg(name="")]

@@ -1,0 +1,161 @@
+"""Causal models of transformers in relnet's signature: pretrained ones from a folder or the hub, and untrained ones by their config class.
+
+Everything is float32, whatever the weights were saved in. A model sees no padding and no mask.
+"""
+
+import difflib
+import hashlib
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relnet.tasks import Tokeniser
+
+# Under which name a model takes and gives the state it goes on from.
+STATES = ("past_key_values", "cache", "cache_params", "state")
+HEAD_WIDTH = 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the exam asks of a model's config: the tokens it knows and the most it can read (None: no limit)."""
+
+    vocab_size: int
+    context: int | None
+
+
+class TransformersModel(nn.Module):
+    """A causal model of transformers, called as `logits, state = model(ids, state=None)`, ids (N, T) int64, logits (N, T, V) float32.
+
+    A state is transformers' own and is used up by going on from it; in training mode there is none.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        inner: Any = model.float()
+        self.model = inner
+        settings = inner.config
+        self.config = Shape(settings.vocab_size, getattr(settings, "max_position_embeddings", None))
+        taken = inspect.signature(inner.forward).parameters
+        self.keyword = next((name for name in STATES if name in taken), None)
+        if self.keyword is None:
+            raise ValueError(f"{type(model).__name__} takes no state to go on from; give a causal language model")
+
+    def __repr__(self) -> str:
+        return f"TransformersModel({self.model.config.to_json_string(use_diff=False)}\n{self.model})"
+
+    def forward(self, ids: Tensor, state: Any = None, mask: None = None) -> tuple[Tensor, Any]:
+        """Logits, and the state to go on from."""
+        if self.keyword != "state" or state is None or len(ids) == 1 or ids.shape[1] > 1:
+            return self._read(ids, state)
+        # RWKV mixes up the rows of a batch where it reads a single token (transformers 5.24: its shift lacks the axis of time).
+        rows = [self._read(ids[n : n + 1], [part[n : n + 1] for part in state]) for n in range(len(ids))]
+        logits, states = zip(*rows, strict=True)
+        return torch.cat(logits), [torch.cat(parts) for parts in zip(*states, strict=True)]
+
+    def _read(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        given = {} if state is None else {str(self.keyword): state}
+        answer = self.model(input_ids=ids, use_cache=not self.training, **given)
+        return answer.logits, getattr(answer, str(self.keyword), None)
+
+
+def load_pretrained(name: str) -> TransformersModel:
+    """Load a causal model from a folder that save_pretrained wrote, or from the hub by name.
+
+    ValueError where there is no such folder and no network, and where the folder lacks weights that the model needs.
+    """
+    transformers = _transformers()
+    local = Path(name).is_dir()
+    try:
+        config = transformers.AutoConfig.from_pretrained(name, local_files_only=local)
+        # The scan in plain PyTorch, where there is no kernel for a GPU.
+        config.use_mambapy = config.model_type == "mamba"
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+            name, config=config, dtype=torch.float32, local_files_only=local, output_loading_info=True
+        )
+    except (OSError, ValueError) as error:
+        raise ValueError(_not_found(name, local, error)) from None
+    lost = sorted(found["missing_keys"]) + sorted(str(key) for key in found["mismatched_keys"])
+    if lost:
+        raise ValueError(f"{name} lacks weights that the model needs: {', '.join(lost[:5])}; save the whole model")
+    return TransformersModel(model.eval())
+
+
+def load_tokeniser(name: str) -> Tokeniser:
+    """Load the tokenizer that belongs to a pretrained model; ValueError where there is none."""
+    transformers = _transformers()
+    local = Path(name).is_dir()
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=local)
+    except (OSError, ValueError, ImportError) as error:
+        raise ValueError(f"{_not_found(name, local, error)}; a task over text needs a tokenizer") from None
+    # What it puts before a text, such as <BOS>; what it puts behind one is not for a prompt.
+    empty = tokenizer("")["input_ids"]
+    prefix = tuple(token for token in empty if token == tokenizer.bos_token_id)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    content = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+    return Tokeniser(
+        lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
+        lambda tokens: tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False),
+        len(tokenizer),
+        prefix,
+        identity=hashlib.sha256(content.encode()).hexdigest(),
+    )
+
+
+def untrained(kind: str, vocab_size: int, context: int, width: int = 192, depth: int = 12) -> TransformersModel:
+    """Make an untrained model of an architecture that transformers has, by the name of its config: "mamba", "gpt_neox", "llama", "rwkv" ...
+
+    width, depth: of the residual stream, number of blocks; heads of 64 and an MLP of 4 x width where it has them; everything else
+    is the architecture's default. Weights are drawn from torch's global generator. ValueError for an unknown name and for a shape
+    that the architecture refuses.
+    """
+    transformers = _transformers()
+    known = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if kind not in known:
+        near = difflib.get_close_matches(kind, known, n=5, cutoff=0.4) or ["gpt_neox", "llama", "mamba", "rwkv"]
+        raise ValueError(f"transformers has no causal model {kind!r}; did you mean {', '.join(near)}?")
+    default = transformers.AutoConfig.for_model(kind)
+    heads = max(1, width // HEAD_WIDTH)
+    wanted = {
+        "hidden_size": width,
+        "num_hidden_layers": depth,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "head_dim": width // heads,
+        "intermediate_size": None if kind in ("mamba", "falcon_mamba") else 4 * width,
+        "attention_hidden_size": width,
+        "max_position_embeddings": context,
+        "use_mambapy": True,
+    }
+    fitting = {name: value for name, value in wanted.items() if value is not None and hasattr(default, name)}
+    # Their special tokens lie outside of so small a vocabulary; the task has its own.
+    tokens = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    try:
+        config = transformers.AutoConfig.for_model(kind, vocab_size=vocab_size, **fitting, **tokens)
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    except (ValueError, TypeError, ImportError) as error:
+        raise ValueError(f"{kind} cannot be built of width {width} and depth {depth} ({error})") from None
+    return TransformersModel(model)
+
+
+def _not_found(name: str, local: bool, error: Exception) -> str:
+    reason = str(error).strip().splitlines()[0]
+    if local:
+        return f"the folder {name} holds no model that transformers can load ({reason})"
+    return (
+        f"{name} is no folder, and the hub could not be asked for it ({reason}); without a network, "
+        "give a folder that save_pretrained wrote"
+    )
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError:
+        raise ValueError('transformers is not installed; install it with pip install "relnet[hf]"') from None
+    return transformers

@@ -1,0 +1,92 @@
+import dataclasses
+import json
+
+import pytest
+import torch
+
+import relnet
+from relnet import exam, nn
+from relnet.tasks import Copying
+
+
+def model(seed=0, **changes):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.SequenceModel(nn.ModelConfig(29, 16, 1, 40, nn.AttentionConfig(**changes)))
+
+
+class Counting(exam.ModelSubject):
+    """Counts the items that it is really asked."""
+
+    asked = 0
+
+    def logits(self, ids):
+        self.asked += len(ids)
+        return super().logits(ids)
+
+
+def ask(cache, subject, **options):
+    asked = {"task": Copying(length=4), "lengths": [3, 4], "num": 10, "modes": ["teacher_forced"], **options}
+    return exam.evaluate(subject, cache=cache, **asked)
+
+
+def test_a_known_result_is_not_asked_for_again_by_the_same_model(tmp_path):
+    first = ask(exam.ResultCache(tmp_path / "cache.jsonl"), Counting(model(), name="first"))
+    again = Counting(model(), name="again")
+    rows = ask(exam.ResultCache(tmp_path / "cache.jsonl"), again)
+    assert again.asked == 0
+    assert [dataclasses.replace(row, subject="first") for row in rows] == first
+    assert {row.subject for row in rows} == {"again"}
+
+
+def test_an_interrupted_exam_goes_on_where_it_was(tmp_path):
+    path = tmp_path / "cache.jsonl"
+    whole = ask(exam.ResultCache(path), Counting(model()))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:40])
+    subject = Counting(model())
+    assert ask(exam.ResultCache(path), subject) == whole
+    assert subject.asked == 10
+    assert len([line for line in path.read_text().splitlines() if line.endswith("}")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("other", "options"),
+    [
+        (lambda: model(seed=1), {}),
+        (lambda: model(heads=2), {}),
+        (lambda: model().double(), {}),
+        (model, {"task": Copying(length=4, layout="jelassi2024")}),
+        (model, {"task": Copying(length=5)}),
+        (model, {"seeds": [1]}),
+        (model, {"num": 9}),
+        (model, {"modes": ["free_running"]}),
+        (model, {"lengths": [5]}),
+    ],
+    ids=["weights", "heads", "dtype", "layout", "task", "seed", "num", "mode", "length"],
+)
+def test_another_model_or_question_gets_no_known_answer(tmp_path, other, options):
+    cache = exam.ResultCache(tmp_path / "cache.jsonl")
+    ask(cache, Counting(model()))
+    before = len(cache.path.read_text().splitlines())
+    rows = ask(cache, Counting(other()), **options)
+    assert len(cache.path.read_text().splitlines()) == before + len(rows)
+
+
+def test_one_weight_and_one_version_make_another_key(monkeypatch):
+    one, other = model(), model()
+    assert exam.model_content(one) == exam.model_content(other)
+    with torch.no_grad():
+        other.head.weight[3, 4] = torch.nextafter(other.head.weight[3, 4], torch.tensor(9.0))
+    assert exam.model_content(one) != exam.model_content(other)
+    key = exam.ResultCache.key("content", task="t", length=3)
+    assert key != exam.ResultCache.key("content", task="t", length=4)
+    monkeypatch.setattr(relnet, "__version__", "99")
+    assert key != exam.ResultCache.key("content", task="t", length=3)
+
+
+def test_rows_come_back_as_they_were(tmp_path):
+    rows = ask(exam.ResultCache(tmp_path / "cache.jsonl"), Counting(model()))
+    kept = [json.loads(line)["row"] for line in (tmp_path / "cache.jsonl").read_text().splitlines()]
+    assert kept == [json.loads(row.to_json()) for row in rows]
+    assert ask(exam.ResultCache(tmp_path / "cache.jsonl"), Counting(model())) == rows

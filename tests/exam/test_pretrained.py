@@ -1,0 +1,188 @@
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+
+import huggingface_hub
+import pytest
+import torch
+
+from relnet import exam
+from relnet.tasks import Copying, PhoneBook, TextCopy, Tokenised, read_squad
+from tests.assertions import assert_close, assert_same_bits
+from tests.exam.transformers_models import save, tiny
+
+KINDS = pytest.mark.parametrize("kind", ["gpt_neox", "mamba", "llama", "rwkv"])
+
+
+@KINDS
+def test_a_model_of_transformers_gives_the_same_logits_at_once_and_step_by_step(kind):
+    subject = exam.ModelSubject(tiny(kind))
+    ids = torch.randint(0, 29, (3, 9), generator=torch.Generator().manual_seed(1))
+    whole = subject.logits(ids)
+    assert whole.shape == (3, 9, 29)
+    assert whole.dtype == torch.float32
+    logits, state = subject.start(ids[:, :4])
+    parts = [logits]
+    for token in ids[:, 4:].T:
+        logits, state = subject.step(token, state)
+        parts.append(logits)
+    assert_close(torch.stack(parts, dim=1), whole[:, 3:], 1e-4)
+    assert not whole.requires_grad
+
+
+@pytest.mark.parametrize("kind", ["gpt_neox", "mamba"])
+def test_a_saved_model_scores_as_before_it_was_saved(kind, tmp_path):
+    model = tiny(kind)
+    save(model, tmp_path / "model")
+    again = exam.load_pretrained(str(tmp_path / "model"))
+    ids = torch.randint(0, 29, (2, 7), generator=torch.Generator().manual_seed(1))
+    assert_same_bits(exam.ModelSubject(again).logits(ids), exam.ModelSubject(model).logits(ids))
+    rows = [
+        exam.evaluate(exam.ModelSubject(m, name="one"), Copying(length=6), lengths=[6, 40], num=5)
+        for m in (model, again)
+    ]
+    assert rows[0] == rows[1]
+    assert [row.items for row in rows[0]] == ([5, 5, 0, 0] if kind == "gpt_neox" else [5, 5, 5, 5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gpt_neox", "mamba"])
+def test_a_fresh_process_gives_a_trained_model_the_same_scores(kind, tmp_path):
+    from relnet.train import TrainConfig, train
+
+    model, task = tiny(kind), Copying(length=4)
+    untrained = exam.evaluate(exam.ModelSubject(model, name="one"), task, lengths=[4, 6], num=50)
+    train(model, task, TrainConfig(steps=60, lr=3e-3, stop_accuracy=None), tmp_path / "run", device="cpu")
+    save(model, tmp_path / "model")
+    rows = exam.evaluate(exam.ModelSubject(model, name="one"), task, lengths=[4, 6], num=50)
+    code = (
+        "import json, sys\nfrom dataclasses import asdict\nfrom relnet import exam\nfrom relnet.tasks import Copying\n"
+        "subject = exam.ModelSubject(exam.load_pretrained(sys.argv[1]), name='one')\n"
+        "print(json.dumps([asdict(row) for row in exam.evaluate(subject, Copying(length=4), lengths=[4, 6], num=50)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == json.loads(json.dumps([asdict(row) for row in rows]))
+    assert rows != untrained, "training changed what it says"
+
+
+def test_states_are_measured_not_worked_out():
+    for kind, grows in [("gpt_neox", True), ("mamba", False)]:
+        subject = exam.ModelSubject(tiny(kind))
+        short, long = (exam.state_bytes(subject, torch.zeros(1, num, dtype=torch.int64)) for num in (8, 24))
+        assert (long == 3 * short) if grows else (long == short > 0)
+    # Keys and values of 2 blocks, 32 wide, float32.
+    assert (
+        exam.state_bytes(exam.ModelSubject(tiny("gpt_neox")), torch.zeros(1, 8, dtype=torch.int64))
+        == 2 * 2 * 8 * 32 * 4
+    )
+
+
+def test_text_is_asked_through_the_tokenizer_of_the_folder(tmp_path):
+    save(tiny("gpt_neox", vocab_size=100, context=400), tmp_path)
+    model, tokeniser = exam.load_pretrained(str(tmp_path)), exam.load_tokeniser(str(tmp_path))
+    assert tokeniser.decode(tokeniser.encode("Ada Lee: 12\n")) == "Ada Lee: 12\n"
+    # Words of many lengths: items of many lengths in tokens.
+    task = Tokenised(TextCopy("a be sea deer eagle"), tokeniser)
+    results = [
+        exam.evaluate(exam.ModelSubject(model), task, lengths=[2], num=12, batch_size=batch_size)
+        for batch_size in (1, 5)
+    ]
+    assert results[0] == results[1]
+    lengths = [len(task.items(1, 2, 0, index).answers[0]) - 1 for index in range(12)]
+    assert len(set(lengths)) > 2
+    assert results[0][0].letters == sum(lengths)
+    (row,) = exam.evaluate(
+        exam.ModelSubject(model), Tokenised(PhoneBook(), tokeniser), lengths=[30], num=2, modes=["free_running"]
+    )
+    assert row.items == 0
+    assert "the model takes at most 400" in row.note
+
+
+def test_a_folder_whose_tokenizer_lacks_a_symbol_is_refused_naming_it(tmp_path):
+    save(tiny("gpt_neox", vocab_size=100), tmp_path, lost="7")
+    with pytest.raises(ValueError, match="cannot write '7'"):
+        Tokenised(PhoneBook(), exam.load_tokeniser(str(tmp_path))).items(20, 3, seed=0)
+
+
+def test_a_hub_name_without_a_network_says_how_to_use_a_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError, match=r"nobody/nothing is no folder, and the hub could not .* give a folder"):
+        exam.load_pretrained("nobody/nothing")
+    with pytest.raises(ValueError, match="holds no model that transformers can load"):
+        exam.load_pretrained(str(tmp_path))
+    with pytest.raises(ValueError, match="a task over text needs a tokenizer"):
+        exam.load_tokeniser(str(tmp_path))
+
+
+def test_weights_that_are_missing_are_an_error_that_names_them(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    save(tiny("gpt_neox"), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    lost = next(name for name in tensors if "dense_4h_to_h.weight" in name)
+    save_file(
+        {name: tensor for name, tensor in tensors.items() if name != lost},
+        tmp_path / "model.safetensors",
+        {"format": "pt"},
+    )
+    with pytest.raises(ValueError, match=f"lacks weights that the model needs: {lost}"):
+        exam.load_pretrained(str(tmp_path))
+
+
+def test_an_architecture_that_transformers_lacks_is_refused():
+    with pytest.raises(ValueError, match=r"no causal model 'mambo'; did you mean .*mamba"):
+        exam.untrained("mambo", 29, 64)
+
+
+class Knowing:
+    """Answers every question with the line that it was given, one token after another."""
+
+    name, vocab_size, limit = "knowing", 256, None
+
+    def __init__(self, line):
+        self.line = line
+
+    def start(self, prompts):
+        return self.step(None, (len(prompts), 0))
+
+    def step(self, tokens, state):
+        rows, place = state
+        logits = torch.zeros(rows, 256)
+        logits[:, self.line[place]] = 1
+        return logits, (rows, place + 1)
+
+
+def test_questions_are_binned_by_the_tokens_of_their_paragraph_bounds_included(tmp_path):
+    from relnet.tasks import Tokeniser
+
+    def paragraph(context, number):
+        return {
+            "context": context,
+            "qas": [
+                {
+                    "id": str(number),
+                    "question": "Who?",
+                    "answers": [{"text": "cat", "answer_start": context.index("cat")}],
+                }
+            ],
+        }
+
+    contexts = ["a cat sat", "the cat sat", "a cat and a dog", "the cat and the hat on the mat"]
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph(c, n) for n, c in enumerate(contexts)]}]}))
+    letters = Tokeniser(lambda text: list(text.encode()), lambda tokens: bytes(tokens).decode(), 256)
+    asked = {"subject": Knowing(b" the Cat!\nand more"), "tokeniser": letters, "questions": read_squad(path)}
+    rows = exam.answer_questions(**asked, bins=[9, 11, 12, 30])
+    assert [(row.length, row.items, row.exact, row.ended, row.score) for row in rows] == [
+        (9, 1, 1, 1, 1.0),
+        (11, 1, 1, 1, 1.0),
+        (12, 0, 0, 0, None),
+        (30, 2, 2, 2, 1.0),
+    ]
+    assert "no question" in rows[2].note
+    asked["subject"] = Knowing(b" cat dog mouse and so on and on and on")
+    (row,) = exam.answer_questions(**asked, bins=[30], max_tokens=8)
+    assert (row.items, row.exact, row.ended, row.score) == (4, 0, 0, pytest.approx(2 / 3))
+    with pytest.raises(ValueError, match="rising numbers"):
+        exam.answer_questions(**asked, bins=[30, 9])

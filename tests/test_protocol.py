@@ -1,0 +1,118 @@
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from relnet import protocol, recipes, report
+from relnet.tasks import Copying, PrefixLookup
+from relnet.train import TrainConfig
+
+QUICK = TrainConfig(steps=3, batch_size=4, stop_accuracy=None)
+
+
+def candidates(*mixers, **options):
+    return recipes.candidates(mixers, width=16, depth=1, **options)
+
+
+def sit(folder, who=None, papers=("copying-4",), lengths=(2, 4), **options):
+    return protocol.sit(
+        who or candidates("causalrn"),
+        [recipes.paper(name, QUICK, lengths) for name in papers],
+        folder,
+        **{"num": 5, "device": "cpu", **options},
+    )
+
+
+def test_each_candidate_is_trained_on_each_paper_with_each_rate_and_seed_and_asked_each_length(tmp_path):
+    lines = sit(tmp_path, candidates("causalrn", "lstm"), lrs=(1e-3, 1e-2), seeds=(0, 1))
+    keys = ("subject", "lr", "train_seed", "seed", "length", "mode")
+    found = [tuple(line[key] for key in keys) for line in lines]
+    assert found == [
+        (name, lr, seed, seed, length, mode)
+        for name in ("causalrn", "lstm")
+        for lr in (1e-3, 1e-2)
+        for seed in (0, 1)
+        for length in (2, 4)
+        for mode in ("teacher_forced", "free_running")
+    ]
+    assert {(line["train_length"], line["steps"], line["samples"], line["items"]) for line in lines} == {(4, 3, 12, 5)}
+    assert len({line["parameters"] for line in lines}) == 2
+    assert [json.loads(line) for line in (tmp_path / "exam.jsonl").read_text().splitlines()] == json.loads(
+        json.dumps(lines)
+    )
+    assert (tmp_path / "lstm" / "copying-4" / "lr-0.01-seed-1" / "model.safetensors").exists()
+
+
+def test_what_was_interrupted_goes_on_to_the_same_lines(tmp_path):
+    whole = sit(tmp_path / "whole", lrs=(1e-3, 1e-2))
+
+    class StoppedError(Exception):
+        pass
+
+    steps = []
+
+    def stop_in_the_second_training(record):
+        steps.append(record.step)
+        if len(steps) == 5:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        sit(tmp_path / "cut", lrs=(1e-3, 1e-2), on_step=stop_in_the_second_training)
+    again = []
+    lines = sit(tmp_path / "cut", lrs=(1e-3, 1e-2), on_step=lambda record: again.append(record.step))
+    assert len(again) <= 3, "the first training is not done again"
+    own = {"wall_seconds"}
+    assert [{k: v for k, v in line.items() if k not in own} for line in lines] == [
+        {k: v for k, v in line.items() if k not in own} for line in whole
+    ]
+
+
+def test_another_call_adds_to_a_folder_and_replaces_what_it_asks_again(tmp_path):
+    sit(tmp_path)
+    lines = sit(tmp_path, candidates("lstm"), lengths=(4,))
+    assert [(line["subject"], line["length"]) for line in lines] == [("causalrn", 2)] * 2 + [("causalrn", 4)] * 2 + [
+        ("lstm", 4)
+    ] * 2
+    lines = sit(tmp_path, num=6)
+    assert [line["items"] for line in lines if line["subject"] == "causalrn"] == [6] * 4
+    assert len(lines) == 6
+    assert report.read_exam(tmp_path / "exam.jsonl") == json.loads(json.dumps(lines))
+
+
+def test_a_folder_is_not_gone_on_with_by_another_candidate_of_the_same_name(tmp_path):
+    sit(tmp_path)
+    other = replace(candidates("causalrn")[0], identity="another one")
+    with pytest.raises(ValueError, match=r"holds a training of causalrn, width 16.* and another one.* is asked for"):
+        sit(tmp_path, [other])
+    with pytest.raises(ValueError, match="each candidate needs a name of its own"):
+        sit(tmp_path, candidates("lstm", "lstm"))
+
+
+def test_the_same_seed_gives_the_same_untrained_weights_and_leaves_the_generator_alone(tmp_path):
+    before = torch.get_rng_state()
+    one, two = (sit(tmp_path / name) for name in ("one", "two"))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [line["first_errors"] for line in one] == [line["first_errors"] for line in two]
+
+
+def test_a_paper_goes_from_half_its_length_to_five_times_it_within_what_the_task_can_have():
+    assert recipes.paper("copying-64", QUICK).lengths == (32, 64, 96, 128, 192, 256, 320)
+    assert recipes.paper("suffix-lookup-10", QUICK).lengths == (10, 15, 20, 30, 40, 50)
+    assert recipes.paper("copying-5", QUICK, (7,)) == protocol.Paper(Copying(5, "jelassi2024"), (7,), QUICK)
+    paper = recipes.paper("prefix-lookup-20", QUICK, (9, 40))
+    assert paper.task == PrefixLookup(20, "jelassi2024")
+    assert paper.context == paper.task.size(40)
+    with pytest.raises(ValueError, match="length 3: suffix-lookup-3 has examples of length 8 and more"):
+        recipes.paper("suffix-lookup-20", QUICK, (20, 3))
+    for name in ("copying", "juggling-3", "copying-x"):
+        with pytest.raises(ValueError, match=f"unknown task '{name}'; write NAME-LENGTH, such as copying-64"):
+            recipes.paper(name, QUICK)
+
+
+def test_equal_parameters_are_as_equal_as_multiples_of_8_in_width_allow():
+    made = recipes.candidates(("causalrn", "transformer"), configs=("mamba",), width=96, depth=2, equal="parameters")
+    sizes = [recipes.exam._num_parameters(one) for one in made]
+    assert "width 96" in made[0].identity
+    assert all(abs(size / sizes[0] - 1) < 0.3 for size in sizes)
+    assert len({one.identity.split("width ")[1] for one in made}) > 1
