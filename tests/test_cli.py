@@ -307,6 +307,27 @@ def test_generate_streams_from_a_run_and_from_its_export(capsys, finished, tmp_p
             assert re.search(message, err), err
 
 
+def test_the_exam_takes_an_exported_folder_in_a_process_that_never_saw_it(capsys, finished, tmp_path):
+    relnet(capsys, "export", finished, tmp_path / "model")
+    arguments = (
+        "exam",
+        "--hf",
+        tmp_path / "model",
+        "--tasks",
+        "copying-3",
+        "--lengths",
+        3,
+        "--num",
+        4,
+        "--out",
+        tmp_path / "exam",
+    )
+    command = [sys.executable, "-m", "relnet.cli", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "copying" in done.stdout
+
+
 def test_an_export_has_a_card_and_overwrites_nothing(capsys, finished, tmp_path):
     relnet(capsys, "export", finished, tmp_path / "model")
     text = (tmp_path / "model" / "README.md").read_text()

@@ -1,6 +1,7 @@
 """relnet exam with candidates: those that are trained first, and pretrained ones as they are."""
 
 import contextlib
+import importlib
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
@@ -133,6 +134,9 @@ def _pretrained(
     known: exam.ResultCache,
 ) -> list[exam.Row]:
     """A pretrained model on each task, letters by its own ids and text by its tokenizer."""
+    # It tells transformers of relnet's own architecture. Without transformers, what comes next says what to install.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("relnet.hf")
     model = exam.load_pretrained(name).to(choose_device(device))
     subject = exam.ModelSubject(model, name=name)
     rows: list[exam.Row] = []
