@@ -66,7 +66,7 @@ bench: $(VENV)/installed-dev
 	RELNET_ISA=avx2 $(BIN)/python bench/relation.py --no-compiled --shape 8 258 192 --json results/bench.jsonl
 	$(BIN)/python bench/training_step.py --json results/bench.jsonl
 	$(BIN)/python bench/linear.py --json results/bench.jsonl
-	$(BIN)/python bench/decoding.py --json results/bench.jsonl
+	$(BIN)/python bench/decoding.py --long 100000 --json results/bench.jsonl
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff format .

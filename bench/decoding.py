@@ -9,7 +9,6 @@ and multiplied by their number. Medians of steps in one process; the last step r
 
 import argparse
 import json
-import platform
 import resource
 import statistics
 import time
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from relation import surroundings
 from torch import Tensor
 
 from relnet import nn, ops
@@ -122,9 +122,11 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=514, help="token of the last step")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--long", type=int, default=0, help="also walk a linear model along so many tokens")
-    parser.add_argument("--json", type=Path, help="new file for JSON lines")
+    parser.add_argument("--json", type=Path, help="append a JSON line to this file")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    about = surroundings()
+    print(json.dumps(about))
     rows: list[dict] = []
 
     def show(name: str, value: float, unit: str) -> None:
@@ -152,9 +154,8 @@ def main() -> None:
             show(f"Linear CausalRN, 2 blocks, width 64: step at token {row['token']:,}", row["ms"], "ms")
             show("    peak resident memory", row["MB"], "MB")
     if options.json:
-        machine = {"machine": platform.machine(), "threads": options.threads, "torch": torch.__version__}
-        with options.json.open("x") as file:
-            file.writelines(json.dumps(row | machine) + "\n" for row in rows)
+        with options.json.open("a") as file:
+            file.write(json.dumps({"case": "decoding", "length": length, "rows": rows, **about}) + "\n")
 
 
 if __name__ == "__main__":
