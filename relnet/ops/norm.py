@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from relnet.ops.checks import check_dtype
-from relnet.ops.reference_mode import in_reference, transform
+from relnet.ops.reference_mode import in_reference, is_plain, transform
 
 
 def arithmetic_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -75,7 +75,9 @@ class _FusedNorm(torch.autograd.Function):
             inverse = inverse_rms(x)
             y = x * inverse
             return inverse * (centre(grad) - y * (grad * y).mean(-1, keepdim=True))
-        moment = torch.linalg.vecdot(grad, y)[..., None] / x.shape[-1]
+        # autocast would take the products of a float32 norm in bfloat16.
+        with torch.autocast(x.device.type, enabled=False):
+            moment = torch.linalg.vecdot(grad, y)[..., None] / x.shape[-1]
         return (grad - grad.mean(-1, keepdim=True)).addcmul_(y, moment, value=-1).mul_(inverse)
 
 
@@ -93,7 +95,8 @@ def plain_norm(x: Tensor) -> Tensor:
         raise ValueError(f"x has shape {tuple(x.shape)}; a norm needs a last dimension of at least 1")
     dtype = x.dtype
     x = x.to(arithmetic_dtype(dtype))
-    if x.device.type == "cpu" and not in_reference() and not torch.compiler.is_compiling() and transform() is None:
+    # A mode that looks on (selective checkpointing) must not see writes in place to what it has kept.
+    if x.device.type == "cpu" and not in_reference() and is_plain(x) and transform() is None:
         # An autograd function costs a decoding step more than the norm itself.
         differentiable = torch.is_grad_enabled() and x.requires_grad
         return (_FusedNorm.apply(x) if differentiable else _fused_norm(x)[0]).to(dtype)

@@ -73,7 +73,9 @@ def register(kernel: Kernel) -> Relation:
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
 
-    def differentiate_op(ctx, grad: Tensor, _):
+    def differentiate_op(ctx, grad: Tensor | None, _):
+        if grad is None:
+            return (None,) * 9
         grads = op_backward(grad, *ctx.saved_tensors, *ctx.settings)
         return *grads, None, None, None, None, None, None, None
 

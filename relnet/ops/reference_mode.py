@@ -58,6 +58,8 @@ def is_plain(*tensors: Tensor) -> bool:
         type(tensor) not in (Tensor, torch.nn.Parameter)
         # autograd.grad(..., is_grads_batched=True) batches by the old vmap, which has no level to ask for.
         or torch._C._functorch.is_legacy_batchedtensor(tensor)
+        # The imaginary part of a conjugate: its memory holds the opposite of its values, which the dispatcher sees to.
+        or tensor.is_neg()
         for tensor in tensors
     )
 

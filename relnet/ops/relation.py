@@ -5,6 +5,7 @@
 Source: CausalRN, section 3; docs/mathematics.md, sections 1 to 3.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Literal
 
@@ -116,7 +117,7 @@ def relation_mean(
         if norm == "approximate":
             source, target = (normalise_heads(x, heads) for x in arithmetic(source, target, key_mask))
             norm = "none"
-        limits = [window or 0 for window in windows] if windows is not None and any(windows) else []
+        limits = [min(window or 0, sys.maxsize) for window in windows] if windows is not None and any(windows) else []
         settings = Settings(activation, norm, causal, heads, limits)
         if name == "linear":
             return relation_mean_linear(source, target, key_mask, causal).to(dtype)

@@ -126,7 +126,7 @@ struct ExpAnywhere {
 struct Relu {
     static constexpr float unit = 1.0f;
     RELNET_INLINE V accumulate(V s, V x, V total) const { return add(total, max(zero(), mul(s, x))); }
-    RELNET_INLINE V derivative(V s, V x, V g) const { return positive_or(mul(s, x), g, zero()); }
+    RELNET_INLINE V derivative(V s, V x, V g) const { return clear_below(mul(s, x), g); }
 };
 
 struct Elu {

@@ -1,10 +1,12 @@
 // Work items shared by threads. Which thread does an item never changes its result, so neither do their number and speed.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -31,7 +33,12 @@ void parallel(int num_threads, int64_t num_items, Work&& work) {
     if (threads <= 1 || forked.load()) return Job::run(&job);
     if (team_runner) return team_runner(Job::run, &job, threads, 0);
     std::vector<std::thread> helpers;
-    for (unsigned k = 1; k < threads; k++) helpers.emplace_back(Job::run, &job);
+    helpers.reserve(threads);
+    try {
+        for (unsigned k = 1; k < threads; k++) helpers.emplace_back(Job::run, &job);
+    } catch (const std::system_error&) {
+        // No more threads to be had: those that there are do all items.
+    }
     Job::run(&job);
     for (auto& helper : helpers) helper.join();
 }

@@ -39,6 +39,9 @@ RELNET_INLINE V max(V bound, V x) { return _mm512_max_ps(bound, x); }
 RELNET_INLINE V positive_or(V x, V yes, V no) {  // x > 0 ? yes : no
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), no, yes);
 }
+RELNET_INLINE V clear_below(V x, V v) {  // x <= 0 ? 0 : v; v where x is NaN
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NLE_UQ), v);
+}
 RELNET_INLINE V bit_and(V a, V b) { return _mm512_and_ps(a, b); }
 RELNET_INLINE V bit_or(V a, V b) { return _mm512_or_ps(a, b); }
 // a - b, and 0 where they are equal: inf - inf is NaN.
@@ -104,6 +107,7 @@ RELNET_INLINE V max(V bound, V x) { return _mm256_max_ps(bound, x); }
 RELNET_INLINE V positive_or(V x, V yes, V no) {
     return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GT_OQ));
 }
+RELNET_INLINE V clear_below(V x, V v) { return _mm256_and_ps(v, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_NLE_UQ)); }
 RELNET_INLINE V bit_and(V a, V b) { return _mm256_and_ps(a, b); }
 RELNET_INLINE V bit_or(V a, V b) { return _mm256_or_ps(a, b); }
 RELNET_INLINE V difference(V a, V b) { return _mm256_and_ps(_mm256_sub_ps(a, b), _mm256_cmp_ps(a, b, _CMP_NEQ_UQ)); }
@@ -160,6 +164,7 @@ RELNET_INLINE V select(I yes, V a, V b) { return (V)(((I)a & yes) | ((I)b & ~yes
 RELNET_INLINE V min(V bound, V x) { return select(bound < x, bound, x); }
 RELNET_INLINE V max(V bound, V x) { return select(bound > x, bound, x); }
 RELNET_INLINE V positive_or(V x, V yes, V no) { return select(x > set1(0.0f), yes, no); }
+RELNET_INLINE V clear_below(V x, V v) { return (V)((I)v & ~(x <= set1(0.0f))); }
 RELNET_INLINE V bit_and(V a, V b) { return (V)((I)a & (I)b); }
 RELNET_INLINE V bit_or(V a, V b) { return (V)((I)a | (I)b); }
 RELNET_INLINE V difference(V a, V b) { return (V)((I)(a - b) & (I)(a != b)); }
