@@ -47,9 +47,9 @@ def poisoned_memory():
 
 
 def assert_psi_of_0(y: torch.Tensor, expected: torch.Tensor, backend: str) -> None:
-    """The pair is exactly 0 in every backend; the kernels' exp of it is 1 to a rounding."""
-    if backend == "cpu":
-        assert_close(y, expected, 2e-7)
+    """The pair is exactly 0 in every backend; the kernels' exp of it is 1 to a rounding, in the linear form a product of two of them."""
+    if backend in ("cpu", "linear"):
+        assert_close(y, expected, 2e-7 if backend == "cpu" else 5e-7)
         assert_same_bits(y == 0, expected == 0)
     else:
         assert_same_bits(y, expected)
