@@ -305,6 +305,8 @@ def test_generate_streams_from_a_run_and_from_its_export(capsys, finished, tmp_p
         for prompt, message in (("Abc", "'A'|no token for"), ("", "empty"), ("abcabcabc", "at most 8")):
             _, err = relnet(capsys, "generate", folder, "--prompt", prompt, status=2)
             assert re.search(message, err), err
+        _, err = relnet(capsys, "generate", folder, "--prompt", "abc", "--max-new-tokens", 0, status=2)
+        assert "max_new_tokens=0; give an integer of at least 1" in err
 
 
 def test_the_exam_takes_an_exported_folder_in_a_process_that_never_saw_it(capsys, finished, tmp_path):

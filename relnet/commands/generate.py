@@ -57,7 +57,7 @@ class Generate:
         tokens = nn.stream(
             model,
             ids.to(choose_device(self.device)),
-            self.max_new_tokens or room,
+            room if self.max_new_tokens is None else self.max_new_tokens,
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,

@@ -128,6 +128,10 @@ class RelnetForCausalLM(PreTrainedModel, GenerationMixin):
             raise ValueError(
                 f"cache_implementation={generation_config.cache_implementation!r}; a relnet model has its own, leave it out"
             )
+        mask = model_kwargs.get("attention_mask")
+        if isinstance(mask, Tensor) and not bool((real := mask.bool().any(-1)).all()):
+            row = int((~real).nonzero()[0, 0])
+            raise ValueError(f"the prompt of row {row} is empty: its attention_mask has no real token")
         if model_kwargs.get("cache") is not None:
             model_kwargs["cache"]._is_user_defined = True
         elif generation_config.use_cache:
@@ -149,14 +153,16 @@ class RelnetForCausalLM(PreTrainedModel, GenerationMixin):
         """Return logits (B, S, vocab_size), the loss where labels are given, and the cache; see the class."""
         if inputs_embeds is not None or input_ids is None:
             raise ValueError("a relnet model takes input_ids; inputs_embeds is not supported")
+        for name in ("output_hidden_states", "output_attentions"):
+            unsupported[name] = unsupported.get(name) or getattr(self.config, name, False)
         if names := [name for name, value in unsupported.items() if value is not None and value is not False]:
             raise ValueError(f"{', '.join(names)}: not supported by relnet models; leave it out")
         if cache is not None and not isinstance(cache, RelnetCache):
             raise ValueError(f"the cache is a {type(cache).__name__}; give a RelnetCache, or none")
         mask = _new_part(attention_mask, input_ids, 0 if cache is None else cache.length)
-        recomputing = self.gradient_checkpointing and self.training
         if use_cache is None:
-            use_cache = self.config.use_cache and not self.training
+            # Who gives a cache wants it moved on, in training too.
+            use_cache = cache is not None or (self.config.use_cache and not self.training)
         state = None if cache is None else cache.state
         features, new_state = self.model.features(input_ids, state, mask)
         if isinstance(logits_to_keep, int) and logits_to_keep == 1:
@@ -170,7 +176,11 @@ class RelnetForCausalLM(PreTrainedModel, GenerationMixin):
                 logits=logits, labels=labels, vocab_size=self.config.vocab_size, num_items_in_batch=num_items_in_batch
             )
         kept = None
-        if use_cache and not (recomputing and new_state is None):
+        if cache is not None and use_cache and new_state is None:
+            raise ValueError(
+                "a cache while activations are recomputed, which keeps no state; leave it out or disable that"
+            )
+        if use_cache and new_state is not None:
             kept = RelnetCache() if cache is None else cache
             kept.state, kept.length = new_state, kept.length + input_ids.shape[1]
         output = CausalLMOutputWithPast(loss=loss, logits=logits, cache=kept)

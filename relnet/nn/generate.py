@@ -9,13 +9,14 @@ Source: Keskar et al. 2019 (repetition penalty); Fan et al. 2018 (top-k); Holtzm
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from relnet.ops.checks import check_mask
+from relnet.nn.mixer import check_size
 
 if TYPE_CHECKING:
     from relnet.nn.model import ModelState, SequenceModel
@@ -49,8 +50,8 @@ class Sampling:
             raise ValueError(f"temperature={self.temperature!r}; give 0 (greedy) or a positive number")
         if not 0 < self.repetition_penalty < float("inf"):
             raise ValueError(f"repetition_penalty={self.repetition_penalty!r}; give a positive number, 1 for none")
-        if self.top_k is not None and (not isinstance(self.top_k, int) or self.top_k < 1):
-            raise ValueError(f"top_k={self.top_k!r}; give an integer of at least 1, or None")
+        if self.top_k is not None:
+            check_size("top_k", self.top_k)
         for name in ("top_p", "min_p"):
             value = getattr(self, name)
             if value is not None and not 0 < value <= 1:
@@ -61,12 +62,15 @@ class Sampling:
             )
 
     def filtered(self, logits: Tensor) -> Tensor:
-        """Return logits (B, V) divided by the temperature, -inf at tokens that are filtered out; at least one is left a row."""
-        logits = logits / self.temperature
+        """Return logits (B, V), the largest at 0, divided by the temperature, -inf where filtered out: float64, at least one left a row."""
+        # Less the largest one, before the division: nothing overflows, however low the temperature.
+        logits = logits.double()
+        logits = (logits - logits.amax(-1, keepdim=True)) / self.temperature
         if self.top_k is not None:
             lowest = logits.topk(min(self.top_k, logits.shape[-1]), dim=-1).values[:, -1:]
             logits = logits.masked_fill(logits < lowest, -torch.inf)
-        if self.top_p is not None:
+        # A sum of probabilities rounds to 1 before its end: top_p=1 is no filter.
+        if self.top_p is not None and self.top_p < 1:
             ordered, order = logits.sort(dim=-1, descending=True)
             probabilities = ordered.softmax(-1)
             beyond = probabilities.cumsum(-1) - probabilities >= self.top_p
@@ -106,18 +110,15 @@ class TokenStream:
         seed: int = 0,
         chunk_tokens: int | None = None,
     ) -> None:
-        if not isinstance(ids, Tensor) or ids.dim() != 2 or 0 in ids.shape:
-            shape = tuple(ids.shape) if isinstance(ids, Tensor) else type(ids).__name__
-            raise ValueError(f"prompts are {shape}; give (batch, length) token numbers, at least one token a row")
-        for name, value in (("max_new_tokens", max_new_tokens), ("chunk_tokens", chunk_tokens)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name}={value!r}; give an integer of at least 1")
+        ids = model.check(ids, state, mask)
+        check_size("max_new_tokens", max_new_tokens)
+        if chunk_tokens is not None:
+            check_size("chunk_tokens", chunk_tokens)
         if not isinstance(seed, int) or not 0 <= seed < 2**64:
             raise ValueError(f"seed={seed!r}; give an integer of at least 0 and below 2^64")
-        check_mask("mask", mask, ids.shape[0], ids.shape[1], ids.device)
         if mask is not None and not bool((real := mask.any(1)).all()):
             raise ValueError(f"the prompt of row {int((~real).nonzero()[0, 0])} is empty: its mask has no real token")
-        stop = (stop_tokens,) if isinstance(stop_tokens, int) else tuple(stop_tokens)
+        stop = _token_numbers(stop_tokens)
         if wrong := [token for token in stop if not 0 <= token < model.config.vocab_size]:
             raise ValueError(f"stop token {wrong[0]} is outside the vocabulary of 0 to {model.config.vocab_size - 1}")
         _check_room(model.config.context, ids, mask, state, max_new_tokens)
@@ -185,12 +186,14 @@ class TokenStream:
             penalised = torch.where(logits < 0, logits * penalty, logits / penalty)
             logits = torch.where(self._seen, penalised, logits)
         highest, tokens = logits.max(-1)
-        if bool(highest.isnan().any()):
-            row = int(self.rows[highest.isnan().nonzero()[0, 0].cpu()])
-            raise ValueError(f"the logits of row {row} are NaN: the weights may be damaged, or training diverged")
+        if bool((wrong := ~highest.isfinite()).any()):
+            row = int(self.rows[wrong.nonzero()[0, 0].cpu()])
+            raise ValueError(
+                f"the logits of row {row} are NaN or infinite: the weights may be damaged, or training diverged"
+            )
         if self._sampling.temperature == 0:
             return tokens
-        sums = self._sampling.filtered(logits).double().softmax(-1).cumsum(-1)
+        sums = self._sampling.filtered(logits).softmax(-1).cumsum(-1)
         # 52 bits: u * sum < sum for every sum, so what is found has a probability above 0.
         words = [int(self._draws[row].random_raw()) >> 12 for row in self.rows.tolist()]
         u = torch.tensor(words, dtype=torch.float64, device=sums.device)[:, None] * 2.0**-52
@@ -208,6 +211,13 @@ class TokenStream:
         self.state, self._last = self.state.select(rows), self._last[rows]
         self.rows = self.rows[rows.cpu()]
         self._seen = None if self._seen is None else self._seen[rows]
+
+
+def _token_numbers(tokens: int | Iterable[int]) -> list[int]:
+    try:
+        return [index(token) for token in (tokens if isinstance(tokens, Iterable) else (tokens,))]
+    except TypeError:
+        raise ValueError(f"stop_tokens={tokens!r}; give a token number, or several") from None
 
 
 def _check_room(
@@ -241,7 +251,7 @@ def generate(model: "SequenceModel", ids: Tensor, max_new_tokens: int, **options
     state: go on from there; temperature, top_k, top_p, min_p, repetition_penalty: see `Sampling`, greedy by default;
     stop_tokens: one or several, said once and last; seed: of the draws; chunk_tokens: read prompts in pieces of so many tokens, which
     takes less memory for the same result.
-    Raises ValueError for an empty prompt, more tokens than the model's context, NaN logits, and arguments out of range.
+    Raises ValueError for an empty prompt, more tokens than the model's context, logits that are not finite, and arguments out of range.
 
     >>> from relnet import nn
     >>> model = nn.SequenceModel(nn.ModelConfig(29, 16, 2, context=34, mixer=nn.CausalRNConfig()))

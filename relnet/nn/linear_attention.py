@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from relnet import ops
 from relnet.nn.mixer import Mixer, MixerConfig, initialise, width_of_heads
 from relnet.nn.state import State, trackable
+from relnet.ops.norm import arithmetic_dtype
 from relnet.ops.prepare import merge_heads, split_heads
 
 
@@ -55,7 +56,10 @@ class LinearAttention(Mixer):
             state, mask = None, state
         x = self.enter(x, mask, state)
         query, key, value = (split_heads(part, self.heads) for part in self.query_key_value(x).chunk(3, -1))
-        past = None if state is None else ops.LinearAttentionState(trackable(state.key_value), trackable(state.key))
+        past = None
+        if state is not None:
+            dtype = arithmetic_dtype(query.dtype)
+            past = ops.LinearAttentionState(trackable(state.key_value).to(dtype), trackable(state.key).to(dtype))
         y, new = ops.linear_attention(query, key, value, causal=self.causal, key_mask=mask, state=past)
         y = self.leave(self.out(merge_heads(y)), mask)
         return y if new is None else (y, LinearAttentionState(new.key_value, new.key))

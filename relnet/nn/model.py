@@ -7,7 +7,6 @@ Source: CausalRN, section 4 and appendix D.
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,7 @@ from relnet.nn.linear_attention import LinearAttentionConfig
 from relnet.nn.lstm import LSTMConfig
 from relnet.nn.mixer import MixerConfig, check_size, initialise
 from relnet.nn.relation import CausalRNConfig, LinearCausalRNConfig
-from relnet.nn.state import State
+from relnet.nn.state import State, digest_of
 from relnet.ops.checks import check_choice, check_floating, check_mask
 
 # The registry of causal mixers: the command line lists this union, the type checker knows it.
@@ -160,7 +159,7 @@ class SequenceModel(nn.Module):
         self, ids: Tensor, state: ModelState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, ModelState | None]:
         """Return what the head turns into logits, (B, S, width), and the state, for who needs few logits. Arguments as for the model."""
-        ids = self._check(ids, state, mask)
+        ids = self.check(ids, state, mask)
         num_tokens = 0 if state is None else state.num_tokens
         if mask is None and not isinstance(num_tokens, Tensor):
             positions = torch.arange(num_tokens, num_tokens + ids.shape[1], device=ids.device)
@@ -189,11 +188,7 @@ class SequenceModel(nn.Module):
     def fingerprint(self) -> str:
         """Return a hash of the configuration and all weights, 32 hexadecimal digits: of models that compute the same it is the same."""
         config = dataclasses.replace(self.config, checkpointing=False)
-        digest = hashlib.blake2b(repr(config).encode(), digest_size=16)
-        for name, weights in self.state_dict().items():
-            digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-            digest.update(weights.cpu().contiguous().view(torch.uint8).numpy())
-        return digest.hexdigest()
+        return digest_of(repr(config), self.state_dict())
 
     def save_state(self, state: ModelState, path: str | Path) -> None:
         """Write a state of this model to a new file, for a later process to go on from; an existing file is refused (ValueError)."""
@@ -218,7 +213,7 @@ class SequenceModel(nn.Module):
             new_states.append(new_state)
         return x, None if recompute else tuple(new_states)
 
-    def _check(self, ids: Tensor, state: ModelState | None, mask: Tensor | None) -> Tensor:
+    def check(self, ids: Tensor, state: ModelState | None = None, mask: Tensor | None = None) -> Tensor:
         """Refuse what does not fit (ValueError) and return ids with 0 at pads."""
         if not isinstance(ids, Tensor) or ids.dtype not in (torch.int64, torch.int32):
             kind = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
@@ -228,6 +223,11 @@ class SequenceModel(nn.Module):
         check_mask("mask", mask, ids.shape[0], ids.shape[1], ids.device)
         if state is not None and (not isinstance(state, ModelState) or len(state.mixers) != len(self.blocks)):
             raise ValueError("the state is not one of this model; give the one that its last call returned")
+        if state is not None and isinstance(state.num_tokens, Tensor) and len(state.num_tokens) != len(ids):
+            # Here, for (B, S) positions would be broadcast.
+            raise ValueError(
+                f"the state has {len(state.num_tokens)} rows and ids have {len(ids)}; take rows of it with state.select(rows)"
+            )
         if mask is not None:
             ids = ids.masked_fill(~mask, 0)
         if not torch.compiler.is_compiling():

@@ -6,10 +6,11 @@ Source: docs/mathematics.md, section 7.
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -111,7 +112,7 @@ class State:
         """Return the state of these batch rows, (N,) int64; a row may come several times (beam search). Else ValueError."""
         if not isinstance(rows, Tensor) or rows.dim() != 1 or rows.dtype not in (torch.int64, torch.int32):
             raise ValueError(f"rows={rows!r}; give an int64 tensor of row numbers, such as torch.tensor([0, 0, 1])")
-        return self._map(lambda tensor: tensor.index_select(0, rows))
+        return self._map(lambda tensor: tensor.index_select(0, rows.to(tensor.device)))
 
     @property
     def nbytes(self) -> int:
@@ -137,7 +138,9 @@ class State:
             raise ValueError(f"{path} exists; give a new name, a saved state is never overwritten")
         tensors: dict[str, Tensor] = {}
         structure = _describe(self, "state", tensors)
-        metadata = {"relnet_state": json.dumps({"format": STATE_FORMAT, "owner": owner, "structure": structure})}
+        digest = digest_of(json.dumps(structure), tensors)
+        header = {"format": STATE_FORMAT, "owner": owner, "digest": digest, "structure": structure}
+        metadata = {"relnet_state": json.dumps(header)}
         # A name that no other file has, until all of it is on the disk.
         partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
@@ -151,7 +154,7 @@ class State:
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | str = "cpu", owner: str | None = None) -> Self:
-        """Read a saved state; ValueError if the file is no saved state, of another format version, of another kind or of another owner.
+        """Read a saved state; ValueError if the file is no saved state, damaged, of another format version, kind or owner.
 
         owner: as given to `save`; None: whoever it is.
         """
@@ -167,10 +170,21 @@ class State:
             raise ValueError(f"{path} has state format {header['format']}; this version of relnet reads {STATE_FORMAT}")
         if owner is not None and header.get("owner", "") != owner:
             raise ValueError(f"{path} is the state of another model, or of other weights; read its prompt again")
+        if header.get("digest") != digest_of(json.dumps(header["structure"]), tensors):
+            raise ValueError(f"{path} is damaged: its content is not what was saved; read its prompt again")
         state = _restore(header["structure"], tensors)
         if not isinstance(state, cls):
             raise ValueError(f"{path} holds a {type(state).__name__}, not a {cls.__name__}")
         return state
+
+
+def digest_of(structure: str, tensors: Mapping[str, Tensor]) -> str:
+    """Return a hash of named tensors, of their kinds and bits, and of what says how they belong together: 32 hexadecimal digits."""
+    digest = hashlib.blake2b(structure.encode(), digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def trackable(tensor: Tensor) -> Tensor:

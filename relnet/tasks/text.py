@@ -33,7 +33,7 @@ class Text:
     data: UTF-8 text files, folders of *.txt files, hub data sets ("wikitext-103", "hub:OWNER/NAME:CONFIG:SPLIT"), one after the other.
     context: tokens a model reads at once.
     tokenizer: "bytes", or a tokenizer.json, its folder or a hub name.
-    validation: another text to validate on; None: the end of the data, `validation_share` of its bytes.
+    validation: another text to validate on, none of it in `data`; None: the end of the data, `validation_share` of its bytes.
     stores: keys of the prepared texts, which say what text it was; `prepared` fills them in.
 
     ValueError for a context under 1, a share outside (0, 0.5], and, where the text is first read, for one that is empty, binary, not
@@ -52,6 +52,8 @@ class Text:
             raise ValueError(f"context {self.context}: at least 1 token wanted")
         if not 0 < self.validation_share <= 0.5:
             raise ValueError(f"validation_share {self.validation_share}: a share above 0 and at most 0.5 wanted")
+        if isinstance(self.data, str):
+            raise ValueError(f"data {self.data!r}: give a tuple of texts, ({self.data!r},)")
         if not self.data:
             raise ValueError("no text given; give files, folders or a hub name")
 
@@ -88,9 +90,15 @@ class Text:
         texts = [self.data] if self.validation is None else [self.data, (self.validation,)]
         if self.stores and all((store_folder(key) / "store.json").exists() for key in self.stores):
             return self
+        opened = [open_sources(names, on_progress) for names in texts]
+        trained = {source.digest for source in opened[0]}
+        for source in opened[1] if self.validation is not None else ():
+            if source.digest in trained:
+                raise ValueError(
+                    f"{source.name}: a text to validate on that is trained on too says nothing; give another, or leave it out"
+                )
         keys = []
-        for names, wanted in zip(texts, self.stores or (None, None), strict=False):
-            sources = open_sources(names, on_progress)
+        for names, sources, wanted in zip(texts, opened, self.stores or (None, None), strict=False):
             if wanted is not None and store_key(sources, self.tokens) != wanted:
                 raise ValueError(
                     f"{', '.join(names)}: no longer the text or tokenizer of this run; put back what it was"
@@ -113,6 +121,8 @@ class Text:
                 f"{', '.join(self.data)}: {found:,} tokens to train on, too short for a context of {self.context} and the token "
                 "after it; give more text or a smaller context"
             )
+        if not len(spans[1].tokens):
+            raise ValueError(f"{', '.join(self.data)}: its end has no token to validate on; give --validation FILE")
         return spans[0], spans[1]
 
     @property

@@ -6,6 +6,7 @@ the same ones.
 
 import codecs
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,10 +46,14 @@ class FileSource:
         if not path.is_file():
             raise ValueError(f"{path} is no file of text; give a text file, a folder of *.txt files, or wikitext-103")
         self.num_bytes: int | None = path.stat().st_size
+        self._version = _version(path)
         self.digest = _read_through(path, self.num_bytes, on_progress)
 
     def pieces(self, position: int) -> Iterator[tuple[int, bytes]]:
-        """Pieces that end at the last line end within 16 KiB, or, in a longer line, at a whole character."""
+        """Pieces that end at the last line end within 16 KiB, or, in a longer line, at a whole character.
+
+        ValueError where the file is no longer the one whose content `digest` names.
+        """
         with open(self._path, "rb") as file:
             file.seek(position)
             rest = b""
@@ -57,6 +62,8 @@ class FileSource:
                 if end == PIECE:
                     end = rest.rfind(b"\n") + 1 or _whole_characters(rest)
                 position += end
+                if _version(self._path) != self._version:
+                    raise ValueError(f"{self._path} was changed while it was read; start again")
                 yield position, rest[:end]
                 rest = rest[end:]
 
@@ -109,7 +116,7 @@ def stream(path: str, config: str | None, split: str) -> Any:
 
 
 def open_sources(names: Sequence[str], on_progress: Progress | None = None) -> list[Source]:
-    """Open texts in the order given, the files of a folder (*.txt, at any depth) by name.
+    """Open texts in the order given, the files of a folder (*.txt, at any depth, links to folders not followed) by name.
 
     A file or folder comes before a short name such as "wikitext-103". ValueError for no names, a folder without *.txt
     files, and as `FileSource` and `HubSource`.
@@ -123,13 +130,29 @@ def open_sources(names: Sequence[str], on_progress: Progress | None = None) -> l
         if spec.startswith(HUB):
             sources.append(HubSource(spec))
         elif path.is_dir():
-            files = sorted(file for file in path.rglob("*.txt") if file.is_file())
+            files = _text_files(path)
             if not files:
                 raise ValueError(f"{path} holds no *.txt files; give a folder of UTF-8 text files, or one file")
             sources += [FileSource(file, on_progress) for file in files]
         else:
             sources.append(FileSource(path, on_progress))
     return sources
+
+
+def _text_files(folder: Path) -> list[Path]:
+    """The *.txt files of a folder, at any depth, by name; OSError for a folder that cannot be read, which holds who knows what."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    walked = os.walk(folder, onerror=refuse)
+    return sorted(Path(place) / name for place, _, names in walked for name in names if name.endswith(".txt"))
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    """What changes when somebody writes to a file or puts another one in its place."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _read_through(path: Path, num_bytes: int | None, on_progress: Progress | None) -> str:

@@ -16,8 +16,8 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -62,17 +62,18 @@ class TokenStore:
                 found = f"{content['format']} version {content['version']}"
                 raise ValueError(f"{path} is {found}, this relnet reads {FORMAT} version {VERSION}; remove {folder}")
             self._one_byte_each: bool = content["tokenizer"] == "bytes"
-            dtype, crc, self.num_bytes = np.dtype(content["dtype"]), content["index_crc"], content["num_bytes"]
+            dtype, crc = np.dtype(content["dtype"]), content["index_crc"]
+            index = (folder / "index.bin").read_bytes()
         except FileNotFoundError:
             raise ValueError(f"{folder} holds no finished text; prepare it from its files") from None
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is damaged ({error}); remove {folder}, and it is made again") from None
-        index = (folder / "index.bin").read_bytes()
         self._index = np.frombuffer(index[: len(index) // RECORD.itemsize * RECORD.itemsize], RECORD)
         if zlib.crc32(index) != crc or _num_good(folder / "tokens.bin", self._index, dtype) < len(self._index):
             raise ValueError(
                 f"{folder} is damaged: its content is not what was written; remove it, and it is made again"
             )
+        self.num_bytes = int(self._index[-1]["bytes"])
         self.tokens = np.memmap(folder / "tokens.bin", dtype, "r", shape=(int(self._index[-1]["tokens"]),))
 
     def whole(self) -> Span:
@@ -167,9 +168,8 @@ def _write(folder: Path, sources: Sequence[Source], tokens: Tokens, on_progress:
         "num_tokens": num_tokens,
         "index_crc": zlib.crc32((folder / "index.bin").read_bytes()),
     }
-    with open(folder / "store.json.tmp", "wb") as file:
-        file.write(json.dumps(content, indent=2).encode())
-        file.flush()
+    with _opened(folder / "store.json.tmp", 0) as file:
+        _append(folder / "store.json.tmp", file, json.dumps(content, indent=2).encode())
         os.fsync(file.fileno())
     os.replace(folder / "store.json.tmp", folder / "store.json")
 
@@ -181,18 +181,19 @@ def _pieces(sources: Sequence[Source], first: int, position: int) -> Iterator[tu
         position = 0
 
 
-def _opened(path: Path, size: int) -> BinaryIO:
-    """The file, cut or made to `size` bytes, to go on behind them."""
-    file = open(path, "ab")  # noqa: SIM115
+def _opened(path: Path, size: int) -> FileIO:
+    """The file, cut or made to `size` bytes, to go on behind them; unbuffered, so that closing it has nothing left to fail at."""
+    file = open(path, "ab", buffering=0)  # noqa: SIM115
     file.truncate(size)
     return file
 
 
-def _append(path: Path, file: BinaryIO, content: bytes) -> None:
+def _append(path: Path, file: FileIO, content: bytes) -> None:
     """Hand `content` to the operating system, so that a kill no longer loses it."""
     try:
-        file.write(content)
-        file.flush()
+        left = memoryview(content)
+        while left:
+            left = left[file.write(left) :]
     except OSError as error:
         raise OSError(
             error.errno, f"{error.strerror} while writing {path}: make room, then go on with the same command"

@@ -64,6 +64,15 @@ def test_every_token_is_counted_exactly_once_however_the_text_is_cut(length):
         assert row.perplexity == pytest.approx(2 ** (expected / length))
 
 
+@pytest.mark.parametrize("way", [{"context": 9}, {"context": 9, "stride": 2}, {"context": 9, "carry": True}])
+def test_a_model_that_knows_nothing_costs_8_bits_a_byte(way):
+    subject = Bigrams(torch.zeros(256, 256))
+    subject.vocab_size = 256
+    row = evaluate_text(subject, Span(text_of(301, 256), 301), **way)
+    assert row.bits_per_byte == pytest.approx(8, rel=1e-6)
+    assert row.perplexity == pytest.approx(256, rel=1e-5)
+
+
 def test_a_stride_gives_every_token_but_the_first_ones_a_context_of_what_is_left_of_the_window():
     """A model that sees k tokens costs k nats: the sum says how much each prediction could see."""
 

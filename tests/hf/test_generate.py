@@ -109,6 +109,15 @@ def test_a_conversation_goes_on_from_its_cache():
     assert torch.equal(second, model.generate(whole, max_new_tokens=4, do_sample=False))
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_cache_that_is_given_moves_on_in_training_too(training):
+    model = make_hf("hybrid", torch.float64).train(training)
+    ids, cache = random_ids(2, 7), RelnetCache()
+    parts = [model(part, cache=cache).logits for part in ids.split(3, 1)]
+    assert cache.length == 7
+    assert_close(torch.cat(parts, 1), model(ids).logits, 1e-12)
+
+
 def test_rows_that_end_are_padded_and_stay_so():
     model = make_hf("causalrn", torch.float64)
     ids = random_ids(3, 4)
@@ -125,6 +134,14 @@ MISTAKES = {
     "nothing": (lambda m: m(), "takes input_ids"),
     "position ids": (lambda m: m(IDS, position_ids=IDS), "position_ids: not supported"),
     "hidden states": (lambda m: m(IDS, output_hidden_states=True), "output_hidden_states: not supported"),
+    "hidden states, by the configuration": (
+        lambda m: (setattr(m.config, "output_hidden_states", True), m(IDS)),
+        "output_hidden_states: not supported",
+    ),
+    "an empty row": (
+        lambda m: m.generate(IDS, attention_mask=torch.tensor([[1] * 4, [0] * 4]), max_new_tokens=2),
+        "prompt of row 1 is empty",
+    ),
     "attentions": (lambda m: m(IDS, output_attentions=True), "output_attentions: not supported"),
     "a cache of keys": (lambda m: m(IDS, cache=DynamicCache()), "cache is a DynamicCache; give a RelnetCache"),
     "a mask of 4 dimensions": (lambda m: m(IDS, attention_mask=torch.ones(2, 1, 4, 4)), "attention_mask is"),

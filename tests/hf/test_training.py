@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
+from relnet.hf import RelnetCache
 from tests.assertions import assert_close, assert_same_bits
 from tests.hf.models import make_hf
 from tests.nn.cases import random_ids
@@ -36,6 +37,8 @@ def test_activation_checkpointing_changes_no_bit_of_a_gradient(name):
         gradients.append([parameter.grad for parameter in model.parameters()])
     for value, expected in zip(*gradients, strict=True):
         assert_same_bits(value, expected)
+    with pytest.raises(ValueError, match="a cache while activations are recomputed"):
+        model(ids, cache=RelnetCache())
     model.activation_checkpointing_disable()
     assert model(ids, use_cache=True).cache is not None
     with pytest.raises(ValueError, match="every_n_layers=2"):

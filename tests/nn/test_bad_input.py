@@ -217,9 +217,19 @@ def test_a_state_of_another_model_is_refused():
         (make_model("lstm")(ids)[1], "the state is a LSTMState and CausalRN goes on from a RelationState"),
         (make_model("causalrn-heads")(ids)[1], r"the state's source is of size \(12,\) and this CausalRN needs \(8,\)"),
         (model(ids[:1])[1], "the state has 1 rows and x has 2"),
+        (model(ids[:1], None, MASK[:1])[1], "the state has 1 rows and ids have 2"),
+        (model(ids.repeat(2, 1), None, MASK.repeat(2, 1))[1], "the state has 4 rows and ids have 2"),
     ):
         with pytest.raises(ValueError, match=message):
             model(ids, state)
+
+
+def test_one_row_does_not_go_on_from_the_state_of_several():
+    """Positions of several rows would be broadcast over it."""
+    model, ids = make_model("causalrn"), random_ids(2, 3)
+    _, state = model(ids, None, MASK)
+    with pytest.raises(ValueError, match="the state has 2 rows and ids have 1"):
+        model(ids[:1], state)
 
 
 @pytest.mark.parametrize("rows", [[0, 1], torch.tensor([True, False]), torch.tensor([[0, 1]]), torch.tensor([0.0])])

@@ -1,5 +1,6 @@
 """A state on disk: it goes on with the same bits, and what is no such file is refused."""
 
+import dataclasses
 import json
 import os
 
@@ -146,10 +147,58 @@ def test_another_format_version_is_refused(saved):
         nn.ModelState.load(saved)
 
 
-def test_a_kind_that_is_not_known_is_refused(saved):
+@pytest.mark.parametrize("leaf", range(4))
+def test_a_state_with_a_changed_bit_is_refused(saved, leaf):
+    content = safetensors.torch.load_file(saved)
     header = read_header(saved)
-    header["structure"]["fields"]["mixers"][0]["kind"] = "HolographicState"
-    rewrite(saved, {"relnet_state": json.dumps(header)})
+    name = sorted(content)[leaf % len(content)]
+    content[name].view(torch.uint8).view(-1)[leaf] ^= 1
+    safetensors.torch.save_file(content, saved, metadata={"relnet_state": json.dumps(header)})
+    with pytest.raises(ValueError, match=r"state\.safetensors is damaged"):
+        nn.ModelState.load(saved)
+
+
+def change_count(header, tensors):
+    header["structure"]["fields"]["num_tokens"] = -3
+
+
+def change_reference(header, tensors):
+    header["structure"]["fields"]["mixers"][0]["fields"]["source"]["cache"] = "nowhere"
+
+
+def change_fields(header, tensors):
+    del header["structure"]["fields"]["mixers"]
+
+
+def change_tensors(header, tensors):
+    tensors.popitem()
+
+
+def change_nothing_but_the_digest(header, tensors):
+    del header["digest"]
+
+
+@pytest.mark.parametrize(
+    "change", [change_count, change_reference, change_fields, change_tensors, change_nothing_but_the_digest]
+)
+def test_a_state_edited_by_hand_is_refused(saved, change):
+    header, tensors = read_header(saved), safetensors.torch.load_file(saved)
+    change(header, tensors)
+    safetensors.torch.save_file(tensors, saved, metadata={"relnet_state": json.dumps(header)})
+    with pytest.raises(ValueError, match=r"state\.safetensors is damaged"):
+        nn.ModelState.load(saved)
+
+
+def test_a_kind_that_is_not_known_is_refused(tmp_path, monkeypatch):
+    saved = tmp_path / "state"
+    monkeypatch.setattr(nn.State, "_kinds", dict(nn.State._kinds))
+
+    @dataclasses.dataclass(frozen=True)
+    class HolographicState(nn.State):
+        wave: torch.Tensor
+
+    HolographicState(torch.zeros(1, 2)).save(saved)
+    del nn.State._kinds["HolographicState"]
     with pytest.raises(ValueError, match="'HolographicState', which this version of relnet does not know"):
         nn.ModelState.load(saved)
 

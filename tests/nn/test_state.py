@@ -231,6 +231,16 @@ def test_a_cache_takes_the_dtype_of_what_is_appended(mode):
         assert cache.entries.dtype == torch.float32
 
 
+@pytest.mark.parametrize("name", STATEFUL)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_model_goes_on_from_a_state_of_another_dtype(name, dtype):
+    _, state = make_model(name)(random_ids(2, 5))
+    logits, _ = make_model(name, dtype)(random_ids(2, 1, seed=1), state)
+    expected, _ = make_model(name)(random_ids(2, 1, seed=1), state)
+    assert logits.dtype == dtype
+    assert_close(logits.float(), expected, 1e-4 if dtype == torch.float64 else 0.1)
+
+
 def test_a_state_keeps_no_memory_of_the_callers():
     """Somebody who reuses a mask's or x's memory changes no state."""
     for name in CAUSAL:

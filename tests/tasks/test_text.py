@@ -1,4 +1,5 @@
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -121,6 +122,7 @@ def test_what_is_no_text_is_refused(tmp_path):
             Text((str(tmp_path / name),)).prepared()
     for changes, message in (
         ({"data": ()}, "no text given"),
+        ({"data": "mine.txt"}, r"give a tuple of texts, \('mine.txt',\)"),
         ({"context": 0}, "context 0"),
         ({"validation_share": 0.0}, "validation_share 0.0"),
         ({"validation_share": 0.6}, "validation_share 0.6"),
@@ -142,6 +144,36 @@ def test_a_prepared_task_says_what_text_it_was_and_refuses_another(numbered, tmp
         path.unlink()
     with pytest.raises(ValueError, match=r"numbered\.txt: no longer the text"):
         dataclasses.replace(task).prepared()
+
+
+def test_a_text_is_not_validated_on_itself(numbered, tmp_path):
+    copy = tmp_path / "copy.txt"
+    copy.write_bytes(NUMBERED)
+    other = tmp_path / "other.txt"
+    other.write_text("something else")
+    for validation in (numbered, str(copy)):
+        with pytest.raises(ValueError, match="trained on too says nothing"):
+            Text((str(other), numbered), context=8, validation=validation).prepared()
+
+
+def test_every_file_of_a_folder_is_read_or_refused(tmp_path, monkeypatch):
+    folder = tmp_path / "texts"
+    (folder / "locked").mkdir(parents=True)
+    (folder / "a.txt").write_text("text " * 99)
+    scandir = os.scandir
+
+    def guarded(place):
+        if str(place).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(place))
+        return scandir(place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", guarded)
+        with pytest.raises(PermissionError, match="locked"):
+            Text((str(folder),), context=8).prepared()
+    (folder / "b.txt").symlink_to(tmp_path / "gone.txt")
+    with pytest.raises(ValueError, match=r"b\.txt is no file of text"):
+        Text((str(folder),), context=8).prepared()
 
 
 def test_encode_and_decode_are_inverse_and_show_what_is_no_text():

@@ -121,6 +121,56 @@ def test_a_killed_process_leaves_a_store_that_the_next_one_finishes(path):
     assert bytes(TokenStore(prepare_file(path)).tokens) == TEXT
 
 
+NO_ROOM = """
+    import resource, sys
+    from relnet.tasks import text_sources, token_store, text_tokens
+    sources = text_sources.open_sources([sys.argv[1]])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+    try:
+        token_store.prepare(sources, text_tokens.ByteTokens())
+    except OSError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "file"),
+    [(TEXT, 1_500_000, "tokens.bin"), (TEXT[:200], 100, "tokens.bin"), (TEXT[:60], 100, "store.json.tmp")],
+)
+def test_without_room_the_file_is_named_and_what_is_written_stays_good(path, text, room, file):
+    path.write_bytes(text)
+    done = run_python(NO_ROOM, path, room)
+    assert done.returncode == 0, done.stderr
+    assert file in done.stdout
+    assert "make room, then go on with the same command" in done.stdout
+    assert bytes(TokenStore(prepare_file(path)).tokens) == text
+
+
+def test_two_processes_that_prepare_the_same_make_it_once(path, data_folder):
+    command = [sys.executable, "-c", textwrap.dedent(KILLED.replace("done > 500_000", "False")), str(path)]
+    both = [subprocess.Popen(command) for _ in range(2)]
+    assert [one.wait() for one in both] == [0, 0]
+    (folder,) = data_folder.iterdir()
+    assert bytes(TokenStore(folder).tokens) == TEXT
+
+
+@pytest.mark.parametrize("change", ["written to", "replaced"])
+def test_a_file_that_changes_while_it_is_prepared_is_refused_and_leaves_nothing_wrong(path, change):
+    """Also where its size stays: the store would keep another text under the name of this one."""
+    sources = open_sources([str(path)])
+    if change == "written to":
+        with open(path, "r+b") as file:
+            file.write(b"A")
+    else:
+        other = path.with_name("other")
+        other.write_bytes(TEXT.swapcase())
+        other.replace(path)
+    with pytest.raises(ValueError, match=r"mine\.txt was changed while it was read; start again"):
+        prepare(sources, ByteTokens())
+    path.write_bytes(TEXT)
+    assert bytes(TokenStore(prepare_file(path)).tokens) == TEXT
+
+
 BOUNDED = """
     import re, resource, sys
     from relnet.tasks import Text
@@ -149,17 +199,26 @@ def test_preparing_and_sampling_hold_no_more_than_a_part_of_the_text_in_memory(t
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "index.bin", "store.json"])
-@pytest.mark.parametrize("fault", ["changed", "cut short"])
+@pytest.mark.parametrize("fault", ["changed", "cut short", "gone"])
 def test_a_damaged_store_is_found_out(path, name, fault):
     folder = prepare_file(path)
     content = bytearray((folder / name).read_bytes())
     if fault == "changed":
         content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content[: len(content) if fault == "changed" else len(content) - 40])
+    if fault == "gone":
+        (folder / name).unlink()
     if (name, fault) == ("store.json", "changed"):
         content[:] = content.replace(b'"version": 1', b'"version": 9')
         (folder / name).write_bytes(content.replace(b"relnet-tokens", b"relnet-tokens"))
-    with pytest.raises(ValueError, match=r"damaged|reads relnet-tokens version 1"):
+    with pytest.raises(ValueError, match=r"damaged|reads relnet-tokens version 1|no finished text"):
+        TokenStore(folder)
+
+
+def test_a_store_that_is_no_text_is_damaged(path):
+    folder = prepare_file(path)
+    (folder / "store.json").write_bytes(b'{"format": "\xff"}')
+    with pytest.raises(ValueError, match="is damaged"):
         TokenStore(folder)
 
 
