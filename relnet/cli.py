@@ -67,6 +67,15 @@ def _complain(message: str) -> None:
     print(f"relnet: {message}", file=sys.stderr)
 
 
+def _words(error: BaseException) -> str:
+    """What an error says; of the system's own on a file, its name and no number."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return str(error)
+    if isinstance(error, FileExistsError):
+        return f"{error.filename} exists, and nothing is overwritten; give a new name"
+    return f"{error.filename}: {error.strerror}"
+
+
 def _resuming(arguments: Sequence[str], folder: Path) -> str:
     """The same command, told to go on in its folder."""
     words = ["relnet", *arguments]
@@ -92,10 +101,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if main_process or isinstance(command, Train | Compare):
             command()
     except (ValueError, FileNotFoundError, FileExistsError) as error:
-        _complain(str(error))
+        _complain(_words(error))
         return 2
     except (OSError, FloatingPointError, NotImplementedError) as error:
-        _complain(str(error))
+        _complain(_words(error))
         return 1
     except KeyboardInterrupt as error:
         _complain(str(error) or "stopped")

@@ -79,6 +79,8 @@ def config_from_json(text: str, origin: str = "config") -> RunConfig:
     """Read a config back to the same types; ValueError naming what does not fit."""
     try:
         content = json.loads(text)
+        if "model_type" in content:
+            raise ValueError(f"{origin} is a Hugging Face folder's; give the folder that relnet train made")
         found = content.pop("format")
         if found != CONFIG_FORMAT:
             raise ValueError(f"{origin} has format {found}; this version of relnet reads {CONFIG_FORMAT}")
@@ -175,6 +177,8 @@ def _differences(there: Any, here: Any, name: str = "") -> Generator[str]:
     if isinstance(there, dict) and isinstance(here, dict):
         for key in {**there, **here}:
             yield from _differences(there.get(key), here.get(key), f"{name}.{key}" if name else key)
+    elif there != here and name == "task.stores":
+        yield f"{name}: the text, or how it is prepared, is no longer the same"
     elif there != here:
         yield f"{name} {there!r} there, {here!r} here"
 
@@ -270,7 +274,7 @@ def load(folder: str | Path, device: str = "cpu") -> tuple[RunConfig, nn.Sequenc
     config = read_config(folder)
     weights = Path(folder) / "model.safetensors"
     if not weights.is_file():
-        raise ValueError(f"{folder} has no model.safetensors yet: its training was not finished; go on with --resume")
+        raise ValueError(f"{folder} has no model.safetensors yet: not finished; relnet train ... --resume goes on")
     model = build_model(config)
     training.load_weights(model, weights)
     return config, model.eval().to(training.choose_device(device))

@@ -302,7 +302,7 @@ def test_generate_streams_from_a_run_and_from_its_export(capsys, finished, tmp_p
     drawn, _ = relnet(capsys, "generate", finished, "--prompt", "abc", *sampling)
     assert relnet(capsys, "generate", tmp_path / "model", "--prompt", "abc", *sampling)[0] == drawn
     for folder in (finished, tmp_path / "model"):
-        for prompt, message in (("Abc", "'A'|no token for"), ("", "empty"), ("abcabcabc", "at most 8")):
+        for prompt, message in (("A 1b", "'A 1b' holds ' ', '1', 'A': "), ("", "empty"), ("abcabcabc", "at most 8")):
             _, err = relnet(capsys, "generate", folder, "--prompt", prompt, status=2)
             assert re.search(message, err), err
         _, err = relnet(capsys, "generate", folder, "--prompt", "abc", "--max-new-tokens", 0, status=2)
@@ -328,6 +328,42 @@ def test_the_exam_takes_an_exported_folder_in_a_process_that_never_saw_it(capsys
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "copying" in done.stdout
+
+
+def test_no_new_tokens_at_all_are_refused(capsys, finished):
+    out, err = relnet(capsys, "generate", finished, "--prompt", "abc", "--max-new-tokens", 0, status=2)
+    assert (out, "max_new_tokens=0" in err) == ("", True)
+
+
+@pytest.mark.parametrize("command", [("exam",), ("report",), ("export", "again")])
+def test_an_exported_folder_in_place_of_a_run_is_said(capsys, finished, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    relnet(capsys, "export", finished, "model")
+    out, err = relnet(capsys, command[0], "model", *command[1:], status=2)
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert re.search("a Hugging Face folder's; give|not a run folder", err), err
+    assert not (tmp_path / "again").exists()
+
+
+def test_the_code_in_the_card_of_an_export_runs(capsys, finished, tmp_path):
+    relnet(capsys, "export", finished, tmp_path / "model")
+    code = (tmp_path / "model" / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    exec(code, {"FOLDER": str(tmp_path / "model")})
+    assert capsys.readouterr().out.startswith("<BOS>a<SEP>")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("theory", "--num", "1", "--lengths", "3", "--ngrams", "3", "--out"), ("report", "{finished}", "--json")],
+)
+def test_a_file_that_is_there_is_named_and_nothing_else_done(capsys, finished, tmp_path, arguments):
+    taken = tmp_path / "theory.jsonl"
+    taken.write_text("mine")
+    place = tmp_path if arguments[0] == "theory" else taken
+    out, err = relnet(capsys, *(word.format(finished=finished) for word in arguments), place, status=2)
+    assert out == ""
+    assert err.endswith(f"relnet: {taken} exists, and nothing is overwritten; give a new name\n")
+    assert taken.read_text() == "mine"
 
 
 def test_an_export_has_a_card_and_overwrites_nothing(capsys, finished, tmp_path):
@@ -393,7 +429,7 @@ HELP = {
     ("compare", "text"): ("Models to compare", "Three years later,", "(required)"),
     ("exam",): ("Strings a length and seed", "default: 320", "default: 64"),
     ("generate",): ("go on from a prompt", "default: 0.0", "Of the draws"),
-    ("export",): ("Hugging Face folder", "New folder"),
+    ("export",): ("RUN FOLDER", "Hugging Face folder", "New folder"),
     ("report",): ("PNG file of the learning curves", "default: False"),
 }
 
@@ -405,6 +441,13 @@ def test_help_says_what_options_mean_and_their_defaults(capsys, command):
     assert f"usage: relnet {' '.join(command)}".strip() in text
     for part in HELP[command]:
         assert part in text, text
+
+
+def test_recipes_are_told_in_straight_paragraphs(capsys):
+    out, _ = relnet(capsys, "train", "--help")
+    words = ("Learn to say a string", "relnet train copying", "The setting of Cui")
+    starts = [row.index(word) for row in out.splitlines() for word in words if word in row]
+    assert starts == starts[:1] * len(words), out
 
 
 def test_a_failure_that_is_not_the_users_exits_1_in_one_line(capsys, monkeypatch, finished):

@@ -380,7 +380,7 @@ def test_a_run_on_a_text_that_was_killed_goes_on_to_the_same_bits(words, tmp_pat
 def test_another_text_in_the_same_file_is_not_gone_on_with(words, tmp_path):
     run.train(text_config(words), tmp_path / "run", device="cpu")
     words.write_text(words.read_text().replace("123", "321"))
-    with pytest.raises(ValueError, match=r"holds another config \(task\.stores"):
+    with pytest.raises(ValueError, match=r"holds another config \(task\.stores: the text.* no longer the same\)"):
         run.train(text_config(words), tmp_path / "run", device="cpu", resume=True)
 
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -15,9 +16,9 @@ from relnet.commands.console import out
 class Export:
     """Write a finished run as a Hugging Face folder: weights, configuration, tokenizer and a model card."""
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run."""
-    folder: tyro.conf.Positional[Path]
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
     """New folder to write."""
 
     def __call__(self) -> None:
@@ -50,7 +51,9 @@ tags: [relnet, {config.name}]
 import relnet.hf  # pip install 'relnet[hf]'
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-model = AutoModelForCausalLM.from_pretrained(FOLDER)
+model, tokenizer = AutoModelForCausalLM.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
+said = model.generate(**tokenizer("a", return_tensors="pt"), do_sample=False)
+print(tokenizer.decode(said[0]))
 ```
 
 ## Results

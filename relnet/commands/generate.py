@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import tyro
@@ -22,7 +22,7 @@ MAX_NEW_TOKENS = 256
 class Generate:
     """Let a trained model go on from a prompt, token by token, and say how fast and with how large a state."""
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run, or one that relnet export made."""
     prompt: str
     """Text to go on from; a run's own task says how it is read (copying: a string of letters a-z)."""
@@ -110,8 +110,17 @@ def _open_exported(
     # tokenizers raises plain Exceptions.
     try:
         ids = tokenizer(prompt, return_tensors="pt").input_ids.long()
-    except Exception as error:
-        raise ValueError(f"{prompt!r} holds what the model has no token for ({error})") from None
+    except Exception:
+        unknown = ", ".join(repr(letter) for letter in sorted(set(prompt)) if not _has_token(tokenizer, letter))
+        raise ValueError(f"{prompt!r} holds {unknown}: the model has no token for it") from None
     ends = model.generation_config.eos_token_id
     ends = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
     return model.model, ids, ends, lambda tokens: tokenizer.decode(tokens.tolist())
+
+
+def _has_token(tokenizer: Any, letter: str) -> bool:
+    try:
+        tokenizer(letter)
+    except Exception:
+        return False
+    return True

@@ -29,10 +29,12 @@ class Report:
         if not self.folders:
             raise ValueError("no folder given; give run folders, or a folder of them")
         runs = report.read_runs(self.folders)
+        if self.json:
+            # First: a name that is taken is refused before anything is printed or drawn.
+            with self.json.open("x") as file:
+                file.writelines(one.to_json(self.command) + "\n" for one in runs)
         out.print((report.markdown if self.markdown else report.table)(runs))
         path = report.learning_curves(runs, self.figure or self.folders[0] / "curves.png")
         out.print(f"\nlearning curves: {path}")
         if self.json:
-            with self.json.open("x") as file:
-                file.writelines(one.to_json(self.command) + "\n" for one in runs)
             out.print(f"JSON lines: {self.json}")

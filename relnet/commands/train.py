@@ -1,6 +1,7 @@
 """relnet train."""
 
 import contextlib
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +18,7 @@ from relnet.train import seconds_per_step
 
 def _brief(function) -> str:
     """First paragraphs of a recipe's docstring, without its arguments."""
-    return (function.__doc__ or "").partition("Args:")[0].strip()
+    return (inspect.getdoc(function) or "").partition("Args:")[0].strip()
 
 
 def _recipe(name: str, function) -> object:

@@ -137,9 +137,14 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 def _run_folders(path: Path) -> Iterable[Path]:
     for place, folders, files in os.walk(path):
-        if "config.json" in files or "log.jsonl" in files:
+        if "log.jsonl" in files or ("config.json" in files and not _is_exported(Path(place))):
             folders.clear()
             yield Path(place)
+
+
+def _is_exported(folder: Path) -> bool:
+    """Whether it is a Hugging Face folder, as relnet export writes it: it has a config.json too, and nothing of a run."""
+    return "model_type" in _read_object(folder / "config.json")
 
 
 def _read_run(folder: Path) -> Run:
