@@ -9,13 +9,13 @@ and multiplied by their number. Medians of steps in one process; the last step r
 
 import argparse
 import json
-import resource
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from memory import status
 from relation import surroundings
 from torch import Tensor
 
@@ -102,7 +102,7 @@ def shares(tested: nn.SequenceModel, length: int) -> dict[str, float]:
 
 @torch.inference_mode()
 def along(tested: nn.SequenceModel, length: int) -> list[dict[str, float]]:
-    """Median seconds of a step and peak resident memory at some places of a long text."""
+    """Median milliseconds of a step and resident memory at some places of a long text."""
     places = sorted({100, length, *(10**power for power in range(3, 9) if 10**power < length)})
     token = torch.zeros(1, 1, dtype=torch.int64)
     state, seconds, found = None, [], []
@@ -112,8 +112,8 @@ def along(tested: nn.SequenceModel, length: int) -> list[dict[str, float]]:
         seconds.append(time.perf_counter() - began)
         seconds = seconds[-1000:]
         if place in places:
-            rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            found.append({"token": place, "ms": 1e3 * statistics.median(seconds[-min(1000, place // 2) :]), "MB": rss})
+            milliseconds = 1e3 * statistics.median(seconds[-min(1000, place // 2) :])
+            found.append({"token": place, "ms": milliseconds, "MB": status("VmRSS") / 1e6})
     return found
 
 
@@ -152,7 +152,7 @@ def main() -> None:
     if options.long:
         for row in along(model(nn.LinearCausalRNConfig(), 64, 2, None), options.long):
             show(f"Linear CausalRN, 2 blocks, width 64: step at token {row['token']:,}", row["ms"], "ms")
-            show("    peak resident memory", row["MB"], "MB")
+            show("    resident memory", row["MB"], "MB")
     if options.json:
         with options.json.open("a") as file:
             file.write(json.dumps({"case": "decoding", "length": length, "rows": rows, **about}) + "\n")

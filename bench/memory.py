@@ -6,7 +6,8 @@ from pathlib import Path
 RESET = Path("/proc/self/clear_refs")
 
 
-def _status(field: str) -> int:
+def status(field: str) -> int:
+    """Return a field of /proc/self/status in bytes: VmRSS, resident now; VmHWM, its peak. Linux only."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
 
@@ -17,6 +18,6 @@ def peak_growth(call: Callable[[], object]) -> int | None:
         return None
     # The mark of the highest resident memory starts again from here.
     RESET.write_text("5")
-    before = _status("VmRSS")
+    before = status("VmRSS")
     call()
-    return max(0, _status("VmHWM") - before)
+    return max(0, status("VmHWM") - before)

@@ -68,7 +68,9 @@ def words(tmp_path, monkeypatch):
     return path
 
 
-def test_train_text_prepares_validates_and_ends_with_a_table_and_a_sample(capsys, words, tmp_path):
+def test_train_text_prepares_validates_and_ends_with_a_table_and_a_sample(capsys, monkeypatch, words, tmp_path):
+    # Room for the names, however fast the machine is.
+    monkeypatch.setenv("COLUMNS", "160")
     arguments = ("train", "text", "--data", words, "--validate-every", 2, "--out", tmp_path / "run", *TINY_TEXT)
     out, err = relnet(capsys, *arguments)
     assert "linear-causalrn on text, windows of 32 tokens" in err
@@ -88,7 +90,9 @@ def test_train_text_prepares_validates_and_ends_with_a_table_and_a_sample(capsys
 
 
 def test_compare_text_trains_each_model_and_shows_what_it_writes(capsys, words, tmp_path):
-    arguments = ("compare", "text", "--data", words, words, "--validation", words, "--hidden", 16, "--prompt", "012 ")
+    other = tmp_path / "other.txt"
+    other.write_text(words.read_text()[::-1])
+    arguments = ("compare", "text", "--data", words, words, "--validation", other, "--hidden", 16, "--prompt", "012 ")
     mixers = ("--mixers", "causalrn", "hybrid", "transformer")
     out, _ = relnet(capsys, *arguments, *mixers, *TINY_TEXT, "--out", tmp_path / "all")
     for name in mixers[1:]:
