@@ -28,7 +28,7 @@ def copying(
 ) -> RunConfig:
     """Learn to say a string of random letters again.
 
-    relnet train copying --length 16 --mixer causalrn: about 80 steps to 99 %, about 1 minute on 2 cores.
+    relnet train copying --length 16 --mixer causalrn: about 80 steps to 99 %, half a minute on 2 cores.
     The setting of Cui 2024, figures 3 and 4, with batches of 64 instead of 320.
 
     Args:
