@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from relnet.ops import relation_cpu
+from relnet.ops import cpu_library
 
 FLAGS = {
     "avx512": ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx2", "-mfma", "-DRELNET_AVX512"),
@@ -22,9 +22,9 @@ FLAGS = {
 def exp_floor(num_exps: int) -> float | None:
     """Return the least milliseconds in which torch.get_num_threads() threads do so many exps; None without a compiler or kernels."""
     compiler = shutil.which("c++")
-    if compiler is None or relation_cpu.KERNEL.missing():
+    if compiler is None or cpu_library.missing():
         return None
-    here, isa = Path(__file__).parent, relation_cpu.isa()
+    here, isa = Path(__file__).parent, cpu_library.isa()
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "exp_floor.so")
         include = here.parent / "relnet" / "ops" / "kernels"

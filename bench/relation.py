@@ -25,7 +25,7 @@ from memory import peak_growth
 from torch import Tensor
 
 from relnet import ops
-from relnet.ops import relation_cpu
+from relnet.ops import cpu_library
 
 Relation = Callable[[Tensor, Tensor], Tensor]
 LARGEST_FORMULA = 16 * 2**30  # bytes
@@ -89,7 +89,7 @@ def surroundings() -> dict[str, object]:
         "commit": commit or None,
         "threads": torch.get_num_threads(),
         "processor": processor(),
-        "isa": None if relation_cpu.KERNEL.missing() else relation_cpu.isa(),
+        "isa": None if cpu_library.missing() else cpu_library.isa(),
         "torch": torch.__version__,
         "system": platform.platform(),
         "allocator": {name: value for name, value in os.environ.items() if name.startswith(("MALLOC_", "LD_PRELOAD"))},
@@ -106,7 +106,7 @@ def measure(shape: list[int], activation: str, rounds: int, compiled: bool) -> d
         relations, compiled = {}, False
     if compiled:
         relations["compiled"] = torch.compile(formula(activation), dynamic=False)
-    names = ["blocked"] if relation_cpu.KERNEL.missing() else ["blocked", "cpu"]
+    names = ["blocked"] if cpu_library.missing() else ["blocked", "cpu"]
     relations |= {name: backend(name, activation) for name in names}
     relations["attention"] = attention
     expected = relations["blocked"](*tensors[:2])

@@ -68,7 +68,9 @@ def test_the_installed_package_imports_and_computes(built, tmp_path):
 def test_the_kernels_are_in_the_wheel_and_load(built, tmp_path):
     _, installed = built
     assert list((installed / "relnet" / "ops" / "kernels").glob("librelnet_kernels.*"))
-    code = "from relnet import ops; from relnet.ops import relation_cpu; print(relation_cpu.library()._name, ops.explain())"
+    code = (
+        "from relnet import ops; from relnet.ops import cpu_library; print(cpu_library.library()._name, ops.explain())"
+    )
     said = in_python(code, installed, tmp_path)
     assert said.startswith(str(installed))
     assert "not built" not in said

@@ -9,13 +9,12 @@ All functions work on the last dimension, keep the dtype, compute bfloat16 in fl
 Source: docs/mathematics.md, section 1.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
+from relnet.ops import norm_cpu
 from relnet.ops.checks import check_dtype
-from relnet.ops.reference_mode import in_reference, is_plain, transform
+from relnet.ops.reference_mode import in_reference, is_plain
 
 
 def arithmetic_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -40,45 +39,25 @@ def inverse_rms(x: Tensor) -> Tensor:
     return torch.where(zero, 0.0, torch.where(zero, 1.0, mean_square).sqrt().reciprocal())
 
 
-# The smallest positive float as eps changes no variance that is a normal number, and makes 0 of 0 instead of NaN; and the inverse root
-# that tells it.
-_LEAST = {
-    dtype: (eps := torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps, 0.9 / math.sqrt(eps))
-    for dtype in (torch.float32, torch.float64)
-}
-
-
-def _fused_norm(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the norm, the inverse root of the variance and where that is 0, in three passes over x, by PyTorch's CPU kernel."""
-    eps, dead_from = _LEAST[x.dtype]
-    y, _, inverse = torch.native_layer_norm(x - x[..., :1], x.shape[-1:], None, None, eps)
-    # A variance of 0, seen in eps: the row counts as 0 even where tiny entries are left. NaN is not dead.
-    dead = inverse >= dead_from
-    return y.masked_fill_(dead, 0.0), inverse, dead
-
-
 class _FusedNorm(torch.autograd.Function):
-    """The derivative of `_fused_norm` in five passes over x; higher derivatives by the definition."""
+    """The norm and its gradient by the kernels; higher derivatives by the definition."""
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
-        y, inverse, dead = _fused_norm(x)
-        ctx.save_for_backward(x, y, inverse.masked_fill_(dead, 0.0))
-        return y
+        ctx.save_for_backward(x)
+        return norm_cpu.norm(x)
 
     @staticmethod
     def backward(ctx, *grads: Tensor) -> Tensor:
-        (grad,) = grads
-        x, y, inverse = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            x = centre(x)
-            inverse = inverse_rms(x)
-            y = x * inverse
-            return inverse * (centre(grad) - y * (grad * y).mean(-1, keepdim=True))
-        # autocast would take the products of a float32 norm in bfloat16.
-        with torch.autocast(x.device.type, enabled=False):
-            moment = torch.linalg.vecdot(grad, y)[..., None] / x.shape[-1]
-        return (grad - grad.mean(-1, keepdim=True)).addcmul_(y, moment, value=-1).mul_(inverse)
+        (grad,), (x,) = grads, ctx.saved_tensors
+        if not torch.is_grad_enabled() and is_plain(grad):
+            return norm_cpu.gradient(grad, x)
+        dtype = x.dtype
+        x, grad = x.to(arithmetic_dtype(dtype)), grad.to(arithmetic_dtype(dtype))
+        x = centre(x)
+        inverse = inverse_rms(x)
+        y = x * inverse
+        return (inverse * (centre(grad) - y * (grad * y).mean(-1, keepdim=True))).to(dtype)
 
 
 def plain_norm(x: Tensor) -> Tensor:
@@ -93,12 +72,9 @@ def plain_norm(x: Tensor) -> Tensor:
     check_dtype("x", x)
     if x.dim() == 0 or x.shape[-1] == 0:
         raise ValueError(f"x has shape {tuple(x.shape)}; a norm needs a last dimension of at least 1")
-    dtype = x.dtype
-    x = x.to(arithmetic_dtype(dtype))
-    # A mode that looks on (selective checkpointing) must not see writes in place to what it has kept.
-    if x.device.type == "cpu" and not in_reference() and is_plain(x) and transform() is None:
+    if is_plain(x) and not in_reference() and norm_cpu.refuses(x) is None:
         # An autograd function costs a decoding step more than the norm itself.
-        differentiable = torch.is_grad_enabled() and x.requires_grad
-        return (_FusedNorm.apply(x) if differentiable else _fused_norm(x)[0]).to(dtype)
-    x = centre(x)
+        return _FusedNorm.apply(x) if torch.is_grad_enabled() and x.requires_grad else norm_cpu.norm(x)
+    dtype = x.dtype
+    x = centre(x.to(arithmetic_dtype(dtype)))
     return (x * inverse_rms(x)).to(dtype)

@@ -51,6 +51,7 @@ def is_plain(*tensors: Tensor) -> bool:
     watched = (
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()
+        or forward_ad._current_level >= 0
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None
     )

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from relnet.ops import relation_cpu
+from relnet.ops import cpu_library
 from relnet.ops.linear_sums import LinearRelationState, log_mean_by, log_sums, mean_by_sums
 from relnet.ops.pairs import Pairs
 from relnet.ops.prepare import arithmetic, without_autocast
@@ -38,18 +38,9 @@ class _Arguments(ctypes.Structure):
     )
 
 
-@torch.compiler.assume_constant_result
-def _missing() -> str | None:
-    return relation_cpu.KERNEL.missing()
-
-
 def refuses(source: Tensor) -> str | None:
     """Return why the kernels cannot be used on such tensors here, or None."""
-    return _missing() or relation_cpu.KERNEL.refuses(source)
-
-
-def _pointer(x: Tensor | None) -> int | None:
-    return None if x is None or not x.numel() else x.data_ptr()
+    return cpu_library.missing() or cpu_library.refuses(source)
 
 
 def _side_by_side(x: Tensor) -> Tensor:
@@ -71,19 +62,13 @@ def _call(
     *buffers: Tensor | None,
 ) -> None:
     arguments = _Arguments(
-        *(_pointer(x) for x in (source, target, key_mask, past, past_count)),
+        *(cpu_library.pointer(x) for x in (source, target, key_mask, past, past_count)),
         *(source.shape[0], source.shape[1], target.shape[1], source.shape[2]),
         *(_Strides() if x is None else _Strides(*x.stride()[:2]) for x in (source, target, grad)),
         *(causal, mean, source.dtype == torch.bfloat16, torch.get_num_threads()),
-        _pointer(kept),
+        cpu_library.pointer(kept),
     )
-    failed = relation_cpu.library()[name](
-        ctypes.byref(arguments), *(ctypes.c_void_p(_pointer(buffer)) for buffer in buffers)
-    )
-    if failed:
-        raise MemoryError(
-            f"no memory for the scratch of {name}: source {tuple(source.shape)}, target {tuple(target.shape)}"
-        )
+    cpu_library.call(name, arguments, *buffers)
 
 
 def _kept_shape(source: Tensor, causal: bool, keep: bool) -> tuple[int, ...]:

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from relnet.ops import relation_cpu, relation_triton
+from relnet.ops import cpu_library, relation_triton
 
-CPU_MISSING = relation_cpu.KERNEL.missing()
+CPU_MISSING = cpu_library.missing()
 PAIRWISE = ["reference", "blocked"] if CPU_MISSING else ["reference", "blocked", "cpu"]
 # In a process of its own, whose kernels are interpreted (test_relation_triton.py).
 INTERPRETED = os.environ.get(relation_triton.INTERPRETER_VARIABLE) == "1"

@@ -3,30 +3,30 @@
 import pytest
 import torch
 
-from relnet.ops import relation_cpu
+from relnet.ops import cpu_library
 from tests.ops.backends import CPU_MISSING
 
 
 def available() -> list[str]:
     if CPU_MISSING:
         return ["none"]
-    original, found = relation_cpu.isa(), []
+    original, found = cpu_library.isa(), []
     for name in ("avx512", "avx2", "baseline"):
         try:
-            relation_cpu.choose_isa(name)
+            cpu_library.choose_isa(name)
             found.append(name)
         except RuntimeError:
             continue
-    relation_cpu.choose_isa(original)
+    cpu_library.choose_isa(original)
     return found
 
 
 @pytest.fixture(params=available())
 def isa(request):
-    original = relation_cpu.isa()
-    relation_cpu.choose_isa(request.param)
+    original = cpu_library.isa()
+    cpu_library.choose_isa(request.param)
     yield request.param
-    relation_cpu.choose_isa(original)
+    cpu_library.choose_isa(original)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from relnet import ops
-from relnet.ops import relation_cpu
+from relnet.ops import cpu_library
 from relnet.ops.linear_sums import decayed_cumsum
 from tests.assertions import assert_close, assert_same_bits
 from tests.ops.oracles import make_mask
@@ -160,7 +160,7 @@ def test_plain_norm_refuses_what_has_no_norm(message, x):
 
 
 # What `auto` takes on this machine for float32 tensors where the sum does not factorise.
-FASTEST = "blocked" if relation_cpu.KERNEL.missing() else "cpu"
+FASTEST = "blocked" if cpu_library.missing() else "cpu"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_explain_says_why_a_kernel_is_passed_over():
 def test_a_kernel_that_is_asked_for_and_cannot_be_used_raises(monkeypatch):
     with pytest.raises(ValueError, match=r"backend 'cpu' cannot be used: .*; use backend='auto'"):
         ops.relation_mean(X.double(), X.double(), backend="cpu")
-    monkeypatch.setattr(relation_cpu, "library", broken)
+    monkeypatch.setattr(cpu_library, "library", broken)
     x = draw(0, 2, 5, 6, dtype=torch.float32)
     with pytest.raises(ValueError, match="not built: there was no compiler"):
         ops.relation_mean(x, x, backend="cpu")

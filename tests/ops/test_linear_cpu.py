@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relnet import ops
-from relnet.ops import relation_cpu, relation_linear_cpu
+from relnet.ops import cpu_library, relation_linear_cpu
 from tests.assertions import assert_close, assert_same_bits
 from tests.ops.backends import needs_cpu
 from tests.ops.oracles import MASKS, make_mask
@@ -302,4 +302,4 @@ def test_without_the_kernels_the_same_is_computed_in_pytorch(monkeypatch):
     for op, results in zip(OPS.values(), fused, strict=True):
         for got, want in zip(outputs_and_gradients(op, source, target), results, strict=True):
             assert_close(got, want, 1e-6)
-    assert relation_cpu.KERNEL.missing() is None
+    assert cpu_library.missing() is None

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from relnet import ops
+from relnet.ops import norm_cpu
 from relnet.ops.norm import centre, inverse_rms
 from tests.assertions import assert_close, assert_same_bits
 
@@ -42,7 +43,7 @@ SCALES += [
 
 
 @pytest.mark.parametrize(("dtype", "tolerance", "scale", "offset"), SCALES)
-def test_it_keeps_its_digits_at_any_scale_and_offset(dtype, tolerance, scale, offset):
+def test_it_keeps_its_digits_at_any_scale_and_offset(isa, dtype, tolerance, scale, offset):
     x = (scale * draw(20, 192) + offset).to(dtype)
     for got, want in zip(norm_and_gradient(x), norm_and_gradient(x.double(), layer_norm), strict=True):
         assert got.dtype == dtype
@@ -52,7 +53,7 @@ def test_it_keeps_its_digits_at_any_scale_and_offset(dtype, tolerance, scale, of
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("value", [0.0, 0.1, -7.3, 1e4, 3e38, 1e-40])
 @pytest.mark.parametrize("width", [1, 2, 7, 192])
-def test_a_constant_row_gives_exactly_0_and_no_gradient(dtype, value, width):
+def test_a_constant_row_gives_exactly_0_and_no_gradient(isa, dtype, value, width):
     x = draw(3, width, dtype=dtype)
     x[1] = value
     y, gradient = norm_and_gradient(x)
@@ -80,10 +81,12 @@ def test_a_constant_row_has_zero_derivatives_of_every_order():
         assert bool(result.isfinite().all())
 
 
-def test_nan_and_inf_never_come_out_finite():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("place", [0, 2, 20])
+def test_nan_and_inf_never_come_out_finite(isa, dtype, place):
     for value in (float("nan"), float("inf"), -float("inf")):
-        x = draw(3, 5)
-        x[1, 2] = value
+        x = draw(3, 21, dtype=dtype)
+        x[1, place] = value
         y = ops.plain_norm(x)
         assert bool(y[1].isnan().all())
         assert bool(y[[0, 2]].isfinite().all())
@@ -96,6 +99,41 @@ def test_derivatives_are_those_of_the_output():
     for function in (ops.plain_norm, centre, lambda x: inverse_rms(x)):
         assert torch.autograd.gradcheck(function, (x,))
         assert torch.autograd.gradgradcheck(function, (x,))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 5e-7), (torch.bfloat16, 4e-3)])
+@pytest.mark.parametrize("shape", [(2, 4), (5, 3), (2, 15), (3, 16), (3, 17), (7, 60), (300, 192), (2, 3072), (0, 4)])
+def test_the_kernels_equal_the_definition(isa, dtype, tolerance, shape):
+    x = draw(*shape, dtype=dtype)
+    with ops.use_reference():
+        wanted = norm_and_gradient(x.double())
+    for got, want in zip(norm_and_gradient(x), wanted, strict=True):
+        assert got.dtype == dtype
+        assert_close(got, want, tolerance)
+
+
+def test_rows_know_nothing_of_each_other_of_threads_and_of_where_they_lie(isa, threads):
+    x = draw(2, 150, 192, dtype=torch.float32)
+    threads(2)
+    together = norm_and_gradient(x)
+    threads(1)
+    for got, want in zip(norm_and_gradient(x), together, strict=True):
+        assert_same_bits(got, want)
+    assert_same_bits(ops.plain_norm(x[1, 7]), together[0][1, 7])
+    strided = torch.zeros(150, 2, 200)[..., :192].transpose(0, 1).copy_(x)
+    assert not strided.is_contiguous()
+    for got, want in zip(norm_and_gradient(strided), together, strict=True):
+        assert_same_bits(got, want)
+
+
+def test_without_kernels_it_is_the_definition(monkeypatch):
+    x = draw(3, 20, dtype=torch.float32)
+    monkeypatch.setattr(norm_cpu, "refuses", lambda x: "no compiler")
+    without = norm_and_gradient(x)
+    with ops.use_reference():
+        wanted = norm_and_gradient(x)
+    for got, want in zip(without, wanted, strict=True):
+        assert_same_bits(got, want)
 
 
 def test_the_parts_are_what_they_say():

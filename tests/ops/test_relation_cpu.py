@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 
 from relnet import ops
-from relnet.ops import relation_cpu
+from relnet.ops import cpu_library, relation_cpu
 from tests.assertions import assert_close, assert_same_bits
 from tests.ops.backends import needs_cpu
 from tests.ops.oracles import make_mask
@@ -136,7 +136,7 @@ def test_calls_from_several_python_threads_give_the_same_bits(threads):
 SCRIPT = """
 import os, sys, torch
 from relnet import ops
-from relnet.ops import relation_cpu
+from relnet.ops import cpu_library
 torch.set_num_threads(2)
 x = torch.randn(2, 60, 32, generator=torch.Generator().manual_seed(0))
 y = ops.relation_mean(x, x, backend="cpu")
@@ -145,7 +145,7 @@ if sys.argv[1] == "fork":
     if child == 0:
         os._exit(0 if torch.equal(ops.relation_mean(x, x, backend="cpu"), y) else 1)
     assert os.waitpid(child, 0)[1] == 0
-print(relation_cpu.isa())
+print(cpu_library.isa())
 """
 
 
@@ -170,7 +170,7 @@ def test_an_instruction_set_that_is_not_there_is_refused():
     done = python("plain", RELNET_ISA="mmx")
     assert "'mmx' is unknown or not of this machine; unset RELNET_ISA" in done.stderr
     with pytest.raises(RuntimeError, match="mmx"):
-        relation_cpu.choose_isa("mmx")
+        cpu_library.choose_isa("mmx")
 
 
 def test_third_derivatives_go_through_the_kernels():

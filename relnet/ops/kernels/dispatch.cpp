@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "linear.h"
+#include "norm.h"
 #include "parallel.h"
 #include "relation.h"
 
@@ -18,15 +19,18 @@ std::atomic<bool> forked{false};
 namespace avx512 {
 extern const Kernels kernels;
 extern const LinearKernels linear_kernels;
+extern const NormKernels norm_kernels;
 }
 namespace avx2 {
 extern const Kernels kernels;
 extern const LinearKernels linear_kernels;
+extern const NormKernels norm_kernels;
 }
 #endif
 namespace baseline {
 extern const Kernels kernels;
 extern const LinearKernels linear_kernels;
+extern const NormKernels norm_kernels;
 }
 
 namespace {
@@ -35,20 +39,21 @@ struct Named {
     const char* name;
     const Kernels* kernels;
     const LinearKernels* linear;
+    const NormKernels* norm;
     bool supported;
 };
 
 const Named* known() {
 #if defined(__x86_64__)
     static const Named all[] = {
-        {"avx512", &avx512::kernels, &avx512::linear_kernels,
+        {"avx512", &avx512::kernels, &avx512::linear_kernels, &avx512::norm_kernels,
          __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512vl")},
-        {"avx2", &avx2::kernels, &avx2::linear_kernels, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
-        {"baseline", &baseline::kernels, &baseline::linear_kernels, true},
-        {nullptr, nullptr, nullptr, false}};
+        {"avx2", &avx2::kernels, &avx2::linear_kernels, &avx2::norm_kernels, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+        {"baseline", &baseline::kernels, &baseline::linear_kernels, &baseline::norm_kernels, true},
+        {nullptr, nullptr, nullptr, nullptr, false}};
 #else
-    static const Named all[] = {{"baseline", &baseline::kernels, &baseline::linear_kernels, true}, {nullptr, nullptr, nullptr, false}};
+    static const Named all[] = {{"baseline", &baseline::kernels, &baseline::linear_kernels, &baseline::norm_kernels, true}, {nullptr, nullptr, nullptr, nullptr, false}};
 #endif
     return all;
 }
@@ -103,6 +108,18 @@ int relnet_linear_forward(const RelnetLinear* a, void* y, float* log_sum, int64_
 int relnet_linear_backward(
     const RelnetLinear* a, const void* grad, const float* grad_log_sum, void* grad_source, void* grad_target, float* grad_past) try {
     return relnet::chosen->linear->backward(*a, grad, grad_log_sum, grad_source, grad_target, grad_past);
+} catch (...) {
+    return 1;
+}
+
+int relnet_norm_forward(const RelnetNorm* a, void* y) try {
+    return relnet::chosen->norm->forward(*a, y);
+} catch (...) {
+    return 1;
+}
+
+int relnet_norm_backward(const RelnetNorm* a, const void* grad, void* grad_x) try {
+    return relnet::chosen->norm->backward(*a, grad, grad_x);
 } catch (...) {
     return 1;
 }
