@@ -8,7 +8,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 # Another mixer: make exam MODEL=path/to/file.py:build
 MODEL ?= examples/own_mixer.py:build
 
-.PHONY: demo exam test test-all test-latest check bench sanitize format clean
+.PHONY: demo exam test test-all test-latest check bench sanitize neon format clean
 
 # pip, not python: where a venv cannot be made whole, python alone is left behind.
 $(BIN)/pip:
@@ -54,7 +54,17 @@ sanitize: $(VENV)/installed-dev
 	cmake -S . -B build/sanitize -DRELNET_SANITIZE=ON -DCMAKE_BUILD_TYPE=None
 	cmake --build build/sanitize --parallel 2
 	RELNET_KERNELS=$(CURDIR)/build/sanitize/librelnet_kernels.so LD_PRELOAD=$$(c++ -print-file-name=libasan.so) \
-		ASAN_OPTIONS=detect_leaks=0 $(PYTEST) -m 'not slow' tests/ops/test_relation_cpu.py tests/ops/test_linear_cpu.py
+		ASAN_OPTIONS=detect_leaks=0 $(PYTEST) -m 'not slow' tests/ops/test_relation_cpu.py tests/ops/test_linear_cpu.py tests/ops/test_norm.py
+
+# The kernels' tests on code for 64-bit ARM (NEON), cross-compiled and run by an emulator of its instructions. On Debian:
+# apt install g++-aarch64-linux-gnu qemu-user-static
+NEON_KERNELS := relation linear norm dispatch
+neon: $(VENV)/installed-dev
+	mkdir -p build/neon
+	aarch64-linux-gnu-g++ -std=gnu++17 -O3 -ffp-contract=fast -fno-math-errno -Wall -Wextra -Wno-maybe-uninitialized -static -pthread \
+		-DRELNET_ISA=baseline -Irelnet/ops/kernels $(NEON_KERNELS:%=relnet/ops/kernels/%.cpp) tests/ops/emulated_kernels.cpp -o build/neon/kernels
+	RELNET_EMULATOR="qemu-aarch64-static build/neon/kernels" $(PYTEST) -m 'not slow' tests/ops/test_relation_cpu.py tests/ops/test_linear_cpu.py \
+		tests/ops/test_norm.py -k 'not load and not process and not fork and not instruction and not memory'
 
 # Nothing is timed whose tests are red. Both cores for half an hour; lines are added to results/bench.jsonl.
 bench: $(VENV)/installed-dev

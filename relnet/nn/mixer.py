@@ -82,7 +82,7 @@ class Mixer(nn.Module):
             )
         for field, sizes in self.state_sizes.items():
             value: Tensor | Cache = getattr(state, field)
-            shape = tuple(value.entries.shape if isinstance(value, Cache) else value.shape)
+            shape = tuple(value.shape)
             if shape[0] != rows:
                 raise ValueError(
                     f"the state has {shape[0]} rows and x has {rows}; take rows of it with state.select(rows)"

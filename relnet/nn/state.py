@@ -8,6 +8,7 @@ Source: docs/mathematics.md, section 7.
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -51,9 +52,14 @@ class Cache:
         return self._storage[:, : self.length]
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of the live entries, without making a view of them: a step of decoding asks for it in every block."""
+        return self._storage.shape[0], self.length, self._storage.shape[2]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the live entries."""
-        return self.entries.numel() * self._storage.element_size()
+        return math.prod(self.shape) * self._storage.element_size()
 
     def append(self, new: Tensor) -> "Cache":
         """Return the cache with `new` (B, S, C) after the live entries, in the dtype of `new`."""

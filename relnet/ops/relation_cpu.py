@@ -48,12 +48,12 @@ def _call(
     settings: Settings,
     *buffers: Tensor,
 ) -> None:
-    windows = (ctypes.c_int64 * settings.heads)(*settings.windows) if settings.windows else None
+    windows = torch.tensor(settings.windows, dtype=torch.int64) if settings.windows else None
     arguments = _Arguments(
-        source=source.data_ptr(),
-        target=target.data_ptr(),
+        source=cpu_library.pointer(source),
+        target=cpu_library.pointer(target),
         key_mask=cpu_library.pointer(key_mask),
-        windows=None if windows is None else ctypes.cast(windows, ctypes.c_void_p),
+        windows=cpu_library.pointer(windows),
         batch=source.shape[0],
         heads=settings.heads,
         num_sources=source.shape[1],
