@@ -50,13 +50,14 @@ class Report:
         beside = first if first.is_dir() else first.parent
         path = report.learning_curves(runs, self.figure or beside / "curves.png")
         out.print(f"\nlearning curves: {path}")
+        if self.json:
+            out.print(f"JSON lines: {self.json}")
 
     def _keep(self, runs: list[report.Run]) -> None:
         if self.json:
             # First: a name that is taken is refused before anything is printed or drawn.
             with self.json.open("x") as file:
                 file.writelines(one.to_json(self.command) + "\n" for one in runs)
-            status.print(f"JSON lines: {self.json}")
 
     def _page(self, path: Path) -> None:
         found = gather(self.folders)
@@ -68,6 +69,8 @@ class Report:
             out.print(f"not readable: {place}: {why}")
         if self.figure:
             out.print(f"learning curves: {report.learning_curves(found.runs, self.figure)}")
+        if self.json:
+            out.print(f"JSON lines: {self.json}")
         out.print(f"page: {path}")
         if self.watch:
             status.print(f"watching; the page is written again every {WATCHING} s until Ctrl-C")

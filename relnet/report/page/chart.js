@@ -137,7 +137,9 @@ function chart(figure, toggled) {
     places = { lines, x, y, width, bottom, top, at: [...new Set(lines.flatMap((line) => line.points.map((point) => point[0])))].sort((a, b) => a - b) };
 
     const picture = draw("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, "aria-hidden": "true" });
-    const acrossTicks = (told.acrossLog ? logTicks : linearTicks)(left, right, Math.max(3, Math.floor(width / 90)));
+    // Between whole numbers, steps and lengths, there is nothing to mark.
+    const whole = places.at.every(Number.isInteger);
+    const acrossTicks = (told.acrossLog ? logTicks : linearTicks)(left, right, Math.max(3, Math.floor(width / 90))).filter((tick) => !whole || Number.isInteger(tick));
     for (const tick of upTicks) {
       picture.append(draw("line", { class: "grid", x1: margin, x2: width - MARGIN.right, y1: y(tick), y2: y(tick) }));
       picture.append(draw("text", { class: "tick", x: margin - 7, y: y(tick) + 4, "text-anchor": "end" }, written(tick)));
@@ -151,7 +153,7 @@ function chart(figure, toggled) {
     picture.append(draw("text", { class: "name", transform: `translate(12 ${HEIGHT / 2 - 16}) rotate(-90)`, "text-anchor": "middle" }, told.up));
     for (const level of told.levels.filter((level) => level >= bottom && level <= top)) {
       picture.append(draw("line", { class: "level", x1: margin, x2: width - MARGIN.right, y1: y(level), y2: y(level) }));
-      picture.append(draw("text", { class: "tick", x: width - MARGIN.right, y: y(level) + 14, "text-anchor": "end" }, `${written(level)} %`));
+      picture.append(draw("text", { class: "tick", x: margin + 6, y: y(level) + 14 }, `${written(level)} %`));
     }
     if (told.trained && told.trained >= left && told.trained <= right) {
       picture.append(draw("line", { class: "level", x1: x(told.trained), x2: x(told.trained), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));

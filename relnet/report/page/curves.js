@@ -35,7 +35,8 @@ function banded(curves) {
       const values = curves.map((points) => valueAt(points, at)).filter((value) => value !== null);
       if (!values.length) return [at, null];
       const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
-      return [at, mean, Math.min(...values), Math.max(...values), `${values.length} of ${curves.length} runs`];
+      const some = values.length < curves.length ? `${values.length} of ${curves.length} runs` : "";
+      return [at, mean, Math.min(...values), Math.max(...values), some];
     });
 }
 

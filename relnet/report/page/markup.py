@@ -120,7 +120,7 @@ def _table(contents: Contents, runs: Sequence[Run], shown: Mapping[int, str], la
 
 
 def _head(title: str, kind: str) -> Element:
-    return element("th", element("button", title, type="button"), scope="col", class_=kind)
+    return element("th", element("button", title.replace(" %", "\xa0%"), type="button"), scope="col", class_=kind)
 
 
 def _scrolled(name: str, table: Element) -> Element:

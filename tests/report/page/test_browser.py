@@ -135,8 +135,8 @@ def test_a_map_is_seen(tab, shown):
 def column(tab, title):
     """The cells of a column of the first table, and the middle of its title."""
     tab.do(
-        "window.head = [...document.querySelectorAll('#runs table th button')].find(one => one.textContent"
-        f" === {title!r})"
+        "window.head = [...document.querySelectorAll('#runs table th button')]"
+        f".find(one => one.textContent.replace('\xa0', ' ') === {title!r})"
     )
     return lambda: tab.do(
         "[...head.closest('table').tBodies[0].rows].map(row => row.cells[head.parentElement.cellIndex].textContent)"
@@ -281,8 +281,8 @@ def test_the_values_of_a_chart_are_there_as_a_table(tab, shown):
     tab.do("document.querySelector('#curve-0 .values').open = true; new Promise(requestAnimationFrame)")
     assert texts(tab, "#curve-0 .values thead th") == [
         "training step",
-        "causalrn, lr 0.001",
-        "transformer, lr 0.001",
+        "causalrn",
+        "transformer",
         NASTY,
     ]
     # Step 1: the mean of the seeds' 4 and 5.
