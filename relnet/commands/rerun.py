@@ -6,7 +6,7 @@ import json
 import shlex
 from typing import Any
 
-from relnet import recipes, report
+from relnet import recipes, report, tasks
 from relnet.recipes.models import MODEL_NAMES
 from relnet.run import RunConfig, config_from_json
 
@@ -47,11 +47,11 @@ def _options(recipe: Any, config: RunConfig) -> list[str] | None:
             made = recipe(**options)
         except (TypeError, ValueError):
             continue
-        # Names are for tables; of a prepared text the configuration also says which files were made of it.
-        known = {"stores": config.task.stores} if hasattr(config.task, "stores") else {}
-        if type(made.task) is not type(config.task):
-            return None
-        if dataclasses.replace(made, name=config.name, task=dataclasses.replace(made.task, **known)) == config:
+        task = made.task
+        if isinstance(task, tasks.Text) and isinstance(config.task, tasks.Text):
+            # A configuration also says which files were made of a text; names are for tables.
+            task = dataclasses.replace(task, stores=config.task.stores)
+        if dataclasses.replace(made, name=config.name, task=task) == config:
             changed = {key: value for key, value in options.items() if value != parameters[key].default}
             return [word for key, value in changed.items() for word in _words(key, value)]
     return None

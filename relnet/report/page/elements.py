@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-Content = str | Element | None | Iterable["str | Element | None"]
+Node = str | Element | None
+Content = Node | Iterable[Node]
 
 
 def element(tag: str, *content: Content, **attributes: str | bool | None) -> Element:
@@ -25,7 +26,7 @@ def element(tag: str, *content: Content, **attributes: str | bool | None) -> Ele
     return made
 
 
-def _append(parent: Element, part: "str | Element | None") -> None:
+def _append(parent: Element, part: Node) -> None:
     if isinstance(part, Element):
         parent.append(part)
     elif part is not None and len(parent):

@@ -25,7 +25,7 @@ def thinned(steps: Sequence[float], values: Sequence[float | None], stretches: i
     by: extremes alone would exaggerate. None, a value that is missing, is a gap: it stays where a whole stretch is None.
 
     >>> thinned([1, 2, 3, 4, 5, 6, 7, 8], [0, 5, 1, 2, 3, 9, 4, 4], stretches=2)
-    {'step': [1, 2, 5, 6, 8], 'y': [0, 5, 3, 9, 4], 'mean_step': [2.5, 6.5], 'mean': [2.0, 5.0]}
+    {'step': [1, 2, 5, 6, 8], 'y': [0.0, 5.0, 3.0, 9.0, 4.0], 'mean_step': [2.5, 6.5], 'mean': [2.0, 5.0]}
     """
     if len(steps) <= 2 * stretches:
         return {"step": list(steps), "y": [_short(value) for value in values]}
