@@ -125,38 +125,42 @@ function chart(figure, toggled) {
     told = next;
     const lines = visible();
     const width = Math.max(260, figure.clientWidth || 560);
-    const everything = lines.flatMap((line) => [...line.points, ...line.faint.flat()]);
-    const [left, right] = ends(everything.map((point) => point[0]), told.acrossLog, null, null);
-    const heights = lines.flatMap((line) => line.points.flatMap((point) => [point[1], point[2] ?? null, point[3] ?? null]));
-    const [bottom, top] = ends([...heights, ...lines.flatMap((line) => line.faint.flat().map((point) => point[1]))], told.upLog, told.low, told.high);
+    const points = lines.flatMap((line) => [...line.points, ...line.faint.flat()]);
+    const heights = points.flatMap((point) => [point[1], point[2] ?? null, point[3] ?? null]);
+    const [left, right] = ends(points.map((point) => point[0]), told.acrossLog, null, null);
+    const [bottom, top] = ends(heights, told.upLog, told.low, told.high);
     const upTicks = (told.upLog ? logTicks : linearTicks)(bottom, top, 5);
     const margin = 34 + 7 * Math.max(...upTicks.map((tick) => written(tick).length), 1);
     // A little room at the sides, so that first and last points are seen whole.
     const x = scale(left, right, told.acrossLog, margin + 6, width - MARGIN.right - 6);
     const y = scale(bottom, top, told.upLog, HEIGHT - MARGIN.bottom, MARGIN.top);
-    places = { lines, x, y, width, bottom, top, at: [...new Set(lines.flatMap((line) => line.points.map((point) => point[0])))].sort((a, b) => a - b) };
+    const at = [...new Set(lines.flatMap((line) => line.points.map((point) => point[0])))].sort((a, b) => a - b);
+    places = { lines, x, y, width, bottom, top, at };
 
     const picture = draw("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, "aria-hidden": "true" });
     // Between whole numbers, steps and lengths, there is nothing to mark.
-    const whole = places.at.every(Number.isInteger);
-    const acrossTicks = (told.acrossLog ? logTicks : linearTicks)(left, right, Math.max(3, Math.floor(width / 90))).filter((tick) => !whole || Number.isInteger(tick));
+    const whole = at.every(Number.isInteger);
+    const acrossTicks = (told.acrossLog ? logTicks : linearTicks)(left, right, Math.max(3, Math.floor(width / 90)));
+    const [floor, end] = [HEIGHT - MARGIN.bottom, width - MARGIN.right];
+    const rule = (kind, x1, y1, x2, y2) => picture.append(draw("line", { class: kind, x1, x2, y1, y2 }));
+    const label = (text, kind, anchor, place) => picture.append(draw("text", { class: kind, "text-anchor": anchor, ...place }, text));
     for (const tick of upTicks) {
-      picture.append(draw("line", { class: "grid", x1: margin, x2: width - MARGIN.right, y1: y(tick), y2: y(tick) }));
-      picture.append(draw("text", { class: "tick", x: margin - 7, y: y(tick) + 4, "text-anchor": "end" }, written(tick)));
+      rule("grid", margin, y(tick), end, y(tick));
+      label(written(tick), "tick", "end", { x: margin - 7, y: y(tick) + 4 });
     }
-    for (const tick of acrossTicks) {
-      picture.append(draw("line", { class: "grid", x1: x(tick), x2: x(tick), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
-      picture.append(draw("text", { class: "tick", x: x(tick), y: HEIGHT - MARGIN.bottom + 17, "text-anchor": "middle" }, written(tick)));
+    for (const tick of acrossTicks.filter((tick) => !whole || Number.isInteger(tick))) {
+      rule("grid", x(tick), MARGIN.top, x(tick), floor);
+      label(written(tick), "tick", "middle", { x: x(tick), y: floor + 17 });
     }
-    picture.append(draw("line", { class: "axis", x1: margin, x2: width - MARGIN.right, y1: HEIGHT - MARGIN.bottom, y2: HEIGHT - MARGIN.bottom }));
-    picture.append(draw("text", { class: "name", x: (margin + width - MARGIN.right) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, told.across));
-    picture.append(draw("text", { class: "name", transform: `translate(12 ${HEIGHT / 2 - 16}) rotate(-90)`, "text-anchor": "middle" }, told.up));
+    rule("axis", margin, floor, end, floor);
+    label(told.across, "name", "middle", { x: (margin + end) / 2, y: HEIGHT - 6 });
+    label(told.up, "name", "middle", { transform: `translate(12 ${HEIGHT / 2 - 16}) rotate(-90)` });
     for (const level of told.levels.filter((level) => level >= bottom && level <= top)) {
-      picture.append(draw("line", { class: "level", x1: margin, x2: width - MARGIN.right, y1: y(level), y2: y(level) }));
-      picture.append(draw("text", { class: "tick", x: margin + 6, y: y(level) + 14 }, `${written(level)} %`));
+      rule("level", margin, y(level), end, y(level));
+      label(`${written(level)} %`, "tick", "start", { x: margin + 6, y: y(level) + 14 });
     }
     if (told.trained && told.trained >= left && told.trained <= right) {
-      picture.append(draw("line", { class: "level", x1: x(told.trained), x2: x(told.trained), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
+      rule("level", x(told.trained), MARGIN.top, x(told.trained), floor);
     }
     for (const line of lines) drawLine(picture, line, places);
     picture.append(draw("g", { class: "cursor" }));
@@ -182,9 +186,9 @@ function chart(figure, toggled) {
       }
       return path;
     };
-    const area = line.points.filter((point) => point[2] !== undefined && point[2] !== null && !(told.acrossLog && point[0] <= 0));
+    const area = line.points.filter((point) => (point[2] ?? null) !== null && !(told.acrossLog && point[0] <= 0));
     if (area.length > 1) {
-      const edge = (which) => (point) => `${x(point[0]).toFixed(1)} ${y(held(told.upLog ? Math.max(point[which], bottom) : point[which])).toFixed(1)}`;
+      const edge = (which) => (point) => `${x(point[0]).toFixed(1)} ${y(held(point[which])).toFixed(1)}`;
       const outline = [...area.map(edge(3)), ...area.toReversed().map(edge(2))];
       picture.append(draw("path", { class: "band", d: `M${outline.join("L")}Z`, fill: colour(line.style) }));
     }
@@ -192,7 +196,8 @@ function chart(figure, toggled) {
     picture.append(draw("path", { class: "line", d: drawn(line.points), ...ink }));
     if (line.marked || line.points.length === 1) {
       for (const [across, up] of line.points) {
-        if (up !== null && !(told.upLog && up <= 0)) picture.append(draw("circle", { cx: x(across), cy: y(held(up)), r: 3, fill: colour(line.style) }));
+        if (up === null || (told.upLog && up <= 0)) continue;
+        picture.append(draw("circle", { cx: x(across), cy: y(held(up)), r: 3, fill: colour(line.style) }));
       }
     }
   }
@@ -228,10 +233,12 @@ function chart(figure, toggled) {
   function drawTable() {
     const every = Math.max(1, Math.ceil(places.at.length / ROWS_IN_TABLE));
     const chosen = places.at.filter((_, n) => n % every === 0 || n === places.at.length - 1);
-    const head = make("tr", {}, ...[told.across, ...places.lines.map((line) => line.label)].map((title) => make("th", { scope: "col" }, title)));
-    const body = chosen.map((at) =>
-      make("tr", {}, make("th", { scope: "row" }, written(at)), ...places.lines.map((line) => make("td", { class: "number" }, written(valueAt(line.points, at))))),
-    );
+    const titles = [told.across, ...places.lines.map((line) => line.label)];
+    const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
+    const body = chosen.map((at) => {
+      const cells = places.lines.map((line) => make("td", { class: "number" }, written(valueAt(line.points, at))));
+      return make("tr", {}, make("th", { scope: "row" }, written(at)), ...cells);
+    });
     table.replaceChildren(make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, ...body)));
   }
 
@@ -247,11 +254,14 @@ function chart(figure, toggled) {
     const mark = plot.querySelector(".cursor");
     mark.replaceChildren(draw("line", { x1: x(at), x2: x(at), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
     for (const { line, value } of read) {
-      if (!(told.upLog && value <= 0)) mark.append(draw("circle", { cx: x(at), cy: y(Math.min(Math.max(value, bottom), top)), r: 3.5, fill: colour(line.style) }));
+      if (told.upLog && value <= 0) continue;
+      const cy = y(Math.min(Math.max(value, bottom), top));
+      mark.append(draw("circle", { cx: x(at), cy, r: 3.5, fill: colour(line.style) }));
     }
-    const rows = read.slice(0, ROWS_IN_TIP).map(({ line, value, note }) =>
-      make("tr", {}, make("td", {}, swatch(line)), make("th", {}, line.label + (note ? ` (${note})` : "")), make("td", { class: "number" }, written(value))),
-    );
+    const rows = read.slice(0, ROWS_IN_TIP).map(({ line, value, note }) => {
+      const name = line.label + (note ? ` (${note})` : "");
+      return make("tr", {}, make("td", {}, swatch(line)), make("th", {}, name), make("td", { class: "number" }, written(value)));
+    });
     const more = read.length > ROWS_IN_TIP ? [make("p", {}, `and ${read.length - ROWS_IN_TIP} more`)] : [];
     tip.replaceChildren(make("p", {}, `${told.across}: ${written(at)}`), make("table", {}, ...rows), ...more);
     tip.hidden = false;
@@ -262,7 +272,8 @@ function chart(figure, toggled) {
     tip.style.right = leftward ? `${figure.clientWidth - place + 14}px` : "auto";
     tip.style.top = `${plot.offsetTop + 8}px`;
     plot.setAttribute("aria-valuenow", cursor);
-    plot.setAttribute("aria-valuetext", `${told.across} ${written(at)}: ${read.map((one) => `${one.line.label} ${written(one.value)}`).join(", ")}`);
+    const said = read.map((one) => `${one.line.label} ${written(one.value)}`);
+    plot.setAttribute("aria-valuetext", `${told.across} ${written(at)}: ${said.join(", ")}`);
   }
 
   function leave() {
@@ -283,7 +294,8 @@ function chart(figure, toggled) {
   plot.addEventListener("blur", leave);
   plot.addEventListener("keydown", (event) => {
     const stride = Math.max(1, Math.round((places?.at.length ?? 0) / 50));
-    const moves = { ArrowRight: cursor + stride, ArrowUp: cursor + stride, ArrowLeft: cursor - stride, ArrowDown: cursor - stride, Home: 0, End: Infinity };
+    const [on, back] = [cursor + stride, cursor - stride];
+    const moves = { ArrowRight: on, ArrowUp: on, ArrowLeft: back, ArrowDown: back, Home: 0, End: Infinity };
     if (event.key === "Escape") leave();
     else if (event.key in moves) {
       event.preventDefault();

@@ -20,9 +20,11 @@ function smoothed(curve, width) {
   return points;
 }
 
-function secondsAt(clock, step) {
-  const points = clock.step.map((at, n) => [at, clock.seconds[n]]);
-  return valueAt(points, Math.min(Math.max(step, points[0][0]), points[points.length - 1][0]));
+// The same points with seconds for steps.
+function timed(clock, points) {
+  const passed = clock.step.map((step, n) => [step, clock.seconds[n]]);
+  const [first, last] = [passed[0][0], passed[passed.length - 1][0]];
+  return points.map(([step, value]) => [valueAt(passed, Math.min(Math.max(step, first), last)), value]);
 }
 
 // Mean, lowest and highest of several curves, at the places where any of them has a point.
@@ -42,23 +44,24 @@ function banded(curves) {
 
 // What a learning-curve chart shows. chosen: the page's settings; shown(run): whether the filter lets it through.
 function curveChart(panel, data, chosen, shown, styleOf) {
-  const timed = chosen.across === "seconds";
+  const byClock = chosen.across === "seconds";
   const width = Number(chosen.smooth);
   // A text's validation is measured now and then: nothing to smooth.
   const smooth = width > 1 && !panel.marked;
   const lines = panel.lines.flatMap((line) => {
-    const runs = line.runs.filter((curve) => shown(curve.run) && (!timed || data.clocks[curve.run]));
+    const runs = line.runs.filter((curve) => shown(curve.run) && (!byClock || data.clocks[curve.run]));
     if (!runs.length) return [];
-    const placed = (curve, points) => (timed ? points.map(([step, ...rest]) => [secondsAt(data.clocks[curve.run], step), ...rest]) : points);
+    const placed = (curve, points) => (byClock ? timed(data.clocks[curve.run], points) : points);
     const raw = runs.map((curve) => placed(curve, curve.step.map((step, n) => [step, curve.y[n]])));
     const curves = smooth ? runs.map((curve) => placed(curve, smoothed(curve, width))) : raw;
     const points = curves.length > 1 ? banded(curves) : curves[0];
     const faint = smooth && curves.length === 1 ? raw : [];
-    return [{ label: line.label, style: styleOf(line.label), hidden: chosen.hidden.includes(line.label), points, faint, marked: panel.marked }];
+    const hidden = chosen.hidden.includes(line.label);
+    return [{ label: line.label, style: styleOf(line.label), hidden, points, faint, marked: panel.marked }];
   });
   const upLog = chosen["y-scale"] === "log";
   return {
-    across: timed ? "wall time (s)" : "training step",
+    across: byClock ? "wall time (s)" : "training step",
     up: panel.measure === "Accuracy" ? "accuracy (%)" : `${panel.measure.toLowerCase()} (${panel.unit})`,
     acrossLog: chosen["x-scale"] === "log",
     upLog,

@@ -85,7 +85,7 @@ def _curve(run: Run, measure: Measure) -> dict[str, list[Any]] | None:
 def clock(run: Run) -> dict[str, list[float]] | None:
     """Seconds of training after some of the steps, None where the log does not tell them."""
     seconds = [number(update.get("seconds")) for update in run.updates]
-    if not seconds or None in seconds:
+    if not seconds or None in seconds or None in [number(update["step"]) for update in run.updates]:
         return None
     passed = list(itertools.accumulate(second or 0.0 for second in seconds))
     places = sorted({round(place * (len(passed) - 1) / CLOCK) for place in range(CLOCK + 1)})

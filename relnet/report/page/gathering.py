@@ -6,14 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from relnet.report.page.curves import length_charts
+from relnet.report.page.grouping import grouped
+from relnet.report.page.markup import overview, run_details
+from relnet.report.page.thinning import number
 from relnet.report.reading import Run, read_lines, read_place, run_places
-from relnet.report.tables import exam_contents
-from relnet.report.text_table import text_contents
 from relnet.report.verdict import Line
 
-SITTING_FIELDS = {"subject", "task", "mode", "length", "seed", "items", "exact", "letters", "letters_right"}
+COUNTS = {"length", "items", "exact", "letters", "letters_right"}
+SITTING_FIELDS = {"subject", "task", "mode", "seed", *COUNTS}
+# Figures that a line of an exam may have.
+MEASURED = ("train_length", "lr", "steps", "train_accuracy")
 # What reading a value of another kind than it should be ends in.
-FOREIGN = (ValueError, TypeError, KeyError, AttributeError, IndexError, OSError)
+FOREIGN = (ValueError, TypeError, KeyError, AttributeError, IndexError, ArithmeticError, OSError)
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ def gather(paths: Iterable[str | Path]) -> Gathered:
     found = Gathered([], [], [])
     seen: set[Path] = set()
     for path in map(Path, paths):
-        lines = [line for file in _sitting_files(path) for line in read_lines(file) if line.keys() >= SITTING_FIELDS]
+        lines = [line for file in _sitting_files(path) for line in read_lines(file) if _is_result(line)]
         found.sittings.extend(lines)
         if lines and path.is_file():
             continue
@@ -45,6 +50,18 @@ def gather(paths: Iterable[str | Path]) -> Gathered:
                 seen.add(place.resolve())
                 _read(place, found)
     return found
+
+
+def _is_result(line: Line) -> bool:
+    """Whether it is a result of an exam of candidates, as relnet wrote it."""
+    return (
+        line.keys() >= SITTING_FIELDS
+        and all(number(line[name]) is not None for name in COUNTS)
+        and 0 <= line["exact"] <= line["items"]
+        and 0 <= line["letters_right"] <= line["letters"]
+        and all(line.get(name) is None or number(line[name]) is not None for name in MEASURED)
+        and all(isinstance(line[name], str | int | float) for name in ("subject", "task", "mode", "seed"))
+    )
 
 
 def _sitting_files(path: Path) -> Iterable[Path]:
@@ -62,8 +79,11 @@ def _read(place: Path, found: Gathered) -> None:
     try:
         runs = [_named(run) for run in read_place(place)]
         for run in runs:
-            # A file may be sound JSON and hold what no relnet wrote: seen when a table is made of it.
-            (text_contents if run.learns_text else exam_contents)([run.name], [run])
+            # A file may be sound JSON and hold what no relnet wrote: seen when something is made of it.
+            groups = grouped([run])
+            overview([run], groups, [run.name])
+            length_charts([run], groups, [])
+            run_details(run, run.name, 0, None)
         found.runs.extend(runs)
     except FOREIGN as error:
         told = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"

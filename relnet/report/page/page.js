@@ -46,9 +46,9 @@ function toggled(label) {
 }
 
 const charts = [
-  ...data.curves.map((panel, n) => ({ figure: document.getElementById(`curve-${n}`), told: () => curveChart(panel, data, chosen, shown, styleOf) })),
-  ...data.lengths.map((exam, n) => ({ figure: document.getElementById(`length-${n}`), told: () => lengthChart(exam, chosen, styleOf) })),
-];
+  ...data.curves.map((panel, n) => [`curve-${n}`, () => curveChart(panel, data, chosen, shown, styleOf)]),
+  ...data.lengths.map((exam, n) => [`length-${n}`, () => lengthChart(exam, chosen, styleOf)]),
+].map(([id, told]) => ({ figure: document.getElementById(id), told }));
 for (const one of charts) one.draw = chart(one.figure, toggled);
 
 function update() {
@@ -106,7 +106,9 @@ document.querySelectorAll("table.sortable").forEach((table, number) => {
       remember();
     });
   });
-  for (const [which, column, direction] of chosen.sorted) if (which === number && column < table.tHead.rows[0].cells.length) sort(table, column, direction);
+  for (const [which, column, direction] of chosen.sorted) {
+    if (which === number && column < table.tHead.rows[0].cells.length) sort(table, column, direction);
+  }
 });
 
 for (const name of CHOICES) {

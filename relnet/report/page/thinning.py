@@ -6,6 +6,8 @@ from typing import Any
 
 # Stretches a curve; each gives two points, about one a pixel of the page's charts.
 STRETCHES = 250
+# JSON knows whole numbers that no float can hold.
+LARGEST = 1e300
 
 
 def number(value: Any) -> float | None:
@@ -14,7 +16,7 @@ def number(value: Any) -> float | None:
     >>> number(1.5), number(float("nan")), number("1.5"), number(True)
     (1.5, None, None, None)
     """
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    good = isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
     return value if good else None
 
 

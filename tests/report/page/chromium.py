@@ -122,7 +122,7 @@ class Chromium:
     def press(self, key: str) -> None:
         """Press and let go a key, by its name in JavaScript; Enter also says its character."""
         text = {"Enter": "\r", " ": " "}.get(key)
-        code = {"Enter": 13, " ": 32, "Tab": 9, "ArrowLeft": 37, "ArrowRight": 39}.get(key, 0)
+        code = {"Enter": 13, " ": 32, "Tab": 9, "End": 35, "ArrowLeft": 37, "ArrowRight": 39}.get(key, 0)
         told = {"key": key, "code": key, "windowsVirtualKeyCode": code} | ({"text": text} if text else {})
         self("Input.dispatchKeyEvent", type="keyDown", **told)
         self("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)

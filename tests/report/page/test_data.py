@@ -194,6 +194,39 @@ def test_a_damaged_run_is_shown_as_such_beside_the_others(tmp_path, kind):
     assert "1 run, 1 not readable" in told
 
 
+def leaves(value, path=()):
+    """The paths to every value in a JSON value, itself included."""
+    yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield from leaves(one, (*path, key))
+
+
+def replaced(value, path, junk):
+    if not path:
+        return junk
+    made = value.copy()
+    made[path[0]] = replaced(value[path[0]], path[1:], junk)
+    return made
+
+
+@pytest.mark.parametrize("file", ["config.json", "result.json", "log.jsonl", "exam.jsonl", "sitting"])
+@pytest.mark.parametrize("junk", [None, "x", [], {"a": 1}, float("nan"), -1, True, 10**400], ids=repr)
+def test_no_value_in_a_file_keeps_the_page_from_being_made(tmp_path, file, junk):
+    make_run(tmp_path / "runs", "good", log=2)
+    bad = make_run(tmp_path / "runs", "bad", log=2)
+    path = sitting(tmp_path / "runs" / "exam", machine="m") / "exam.jsonl" if file == "sitting" else bad / file
+    *lines, last = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+    for place in leaves(json.loads(last)):
+        path.write_text("\n".join([*lines, json.dumps(replaced(json.loads(last), place, junk))]) + "\n")
+        found = gather([tmp_path / "runs"])
+        text = page(found, "title")
+        assert len(found.runs) + len(found.unreadable) == 2, place
+        assert json.loads(
+            re.search(r'type="application/json">(.*?)</script>', text, re.S)[1], parse_constant=pytest.fail
+        )
+
+
 def test_an_unfinished_run_says_how_far_it_is(tmp_path):
     with_config(make_run(tmp_path, "young", log=7, result=None, exam=()), steps=300)
     told = Tags(page(gather([tmp_path]), "title")).text
