@@ -209,7 +209,7 @@ def _command(title: str, command: str | None) -> Element | None:
     if not command:
         return None
     copy = element("button", "Copy", type="button", class_="copy", aria_label=f"Copy the command: {title}")
-    return element("div", element("h4", title), element("pre", element("code", command)), copy, class_="command")
+    return element("div", element("h3", title), element("pre", element("code", command)), copy, class_="command")
 
 
 def _sample(row: Mapping[str, Any]) -> Element:

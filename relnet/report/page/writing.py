@@ -1,6 +1,7 @@
 """The page as a whole, and how it gets to the disk."""
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -72,7 +73,7 @@ def page(found: Gathered, title: str, reruns: Mapping[Path, str] | None = None, 
 def write_page(text: str, path: Path) -> None:
     """Write the page, in place of an earlier one; FileExistsError where the file is anything but a page of relnet report."""
     if path.exists() and MARK not in path.read_text(errors="replace")[:2000]:
-        raise FileExistsError(17, "File exists", str(path))
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -85,8 +86,8 @@ def write_page(text: str, path: Path) -> None:
 
 def _whole(title: str, header: Element, sections: list[Element], data: Mapping[str, Any]) -> Element:
     here = Path(__file__).parent
-    style = (here / "page.css").read_text()
-    script = '"use strict";(() => {\n' + "".join((here / name).read_text() for name in SCRIPTS) + "})();"
+    style = (here / "page.css").read_text("utf-8")
+    script = '"use strict";(() => {\n' + "".join((here / name).read_text("utf-8") for name in SCRIPTS) + "})();"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "

@@ -3,6 +3,7 @@
 `make test` skips these where there is no Chromium; RELNET_BROWSER=required, which .ci/run says where it could install one, lets them fail.
 """
 
+import itertools
 import json
 import os
 import re
@@ -337,8 +338,9 @@ def test_a_screen_reader_is_told_everything(tab, shown):
     assert charts[0].startswith(
         "Chart of Loss (nats a token) against training step. 3 lines. causalrn from 4.5 at 1 to 0.5404 at 99;"
     )
-    levels = tab.do("[...document.querySelectorAll('h1, h2, h3, h4')].map(node => Number(node.tagName[1]))")
+    levels = tab.do("[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map(node => Number(node.tagName[1]))")
     assert levels.count(1) == 1
+    assert all(later <= earlier + 1 for earlier, later in itertools.pairwise(levels))
     assert tab.do(
         "new Set([...document.querySelectorAll('[id]')].map(n => n.id)).size === document.querySelectorAll('[id]').length"
     )
