@@ -65,6 +65,13 @@ def commands(text):
     return found
 
 
+def write_files(text, folder):
+    """Write each Python block that begins with a file's name, "# NAME.py", as this file."""
+    for block in blocks(text, "python"):
+        if named := re.match(r"# (\w+\.py)\n", block):
+            (folder / named[1]).write_text(block)
+
+
 def option(arguments, name, default):
     return arguments[arguments.index(name) + 1] if name in arguments else default
 
@@ -107,6 +114,7 @@ def test_the_python_of_a_page_runs(page, in_an_empty_folder):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(read(page))])
 def test_the_commands_of_a_page_run_for_two_steps(page, in_an_empty_folder):
+    write_files(read(page), Path())
     for arguments, needs_gpu in commands(read(page)):
         if needs_gpu:
             cli.parse(arguments)
@@ -117,6 +125,7 @@ def test_the_commands_of_a_page_run_for_two_steps(page, in_an_empty_folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(read(page))])
 def test_the_commands_of_a_page_run_whole(page, in_an_empty_folder):
+    write_files(read(page), Path())
     for arguments, needs_gpu in commands(read(page)):
         if not needs_gpu:
             # Long strings take an hour of training and more: that they are learnt is what results/ shows.

@@ -44,7 +44,9 @@ def in_python(code, installed, folder):
 
 
 def modules(folder):
-    return {str(path.relative_to(folder)) for path in (folder / "relnet").rglob("*.py")}
+    """Python's, and those of the report page."""
+    files = (folder / "relnet").rglob("*")
+    return {str(path.relative_to(folder)) for path in files if path.suffix in (".py", ".js", ".css")}
 
 
 def test_the_wheel_holds_every_module_the_types_and_the_licence_and_no_sources_of_kernels(built):

@@ -1,22 +1,32 @@
 """relnet report."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
 from relnet import report
-from relnet.commands.console import out
+from relnet.commands.console import out, status
+from relnet.commands.rerun import rerun
+from relnet.report.page import Gathered, gather, page, write_page
+
+# Seconds between two looks at the folders, and between two of a browser at the page.
+WATCHING = 10
 
 
 @dataclass(frozen=True)
 class Report:
-    """Print the table of runs and draw their learning curves."""
+    """Print the table of runs and draw their learning curves, or write all of it as one HTML page."""
 
     folders: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders, or folders of run folders."""
+    """Run folders, folders of run folders, or files that --json wrote."""
     figure: Path | None = None
     """PNG file of the learning curves; an existing file is kept and a new name chosen. Default: curves.png in the first folder."""
+    html: Path | None = None
+    """HTML file to write in place of a figure, with nothing else needed to open it; an earlier page of this command is replaced."""
+    watch: bool = False
+    """With --html: write the page again as the runs go on, until Ctrl-C; a page that is open follows."""
     markdown: bool = False
     """Print the table as Markdown."""
     json: Path | None = None
@@ -28,13 +38,54 @@ class Report:
         """Run the command."""
         if not self.folders:
             raise ValueError("no folder given; give run folders, or a folder of them")
+        if self.html:
+            self._page(self.html)
+            return
+        if self.watch:
+            raise ValueError("--watch keeps a page up to date: say which, --html FILE")
         runs = report.read_runs(self.folders)
+        self._keep(runs)
+        out.print((report.markdown if self.markdown else report.table)(runs))
+        first = self.folders[0]
+        beside = first if first.is_dir() else first.parent
+        path = report.learning_curves(runs, self.figure or beside / "curves.png")
+        out.print(f"\nlearning curves: {path}")
+        if self.json:
+            out.print(f"JSON lines: {self.json}")
+
+    def _keep(self, runs: list[report.Run]) -> None:
         if self.json:
             # First: a name that is taken is refused before anything is printed or drawn.
             with self.json.open("x") as file:
                 file.writelines(one.to_json(self.command) + "\n" for one in runs)
-        out.print((report.markdown if self.markdown else report.table)(runs))
-        path = report.learning_curves(runs, self.figure or self.folders[0] / "curves.png")
-        out.print(f"\nlearning curves: {path}")
+
+    def _page(self, path: Path) -> None:
+        found = gather(self.folders)
+        self._keep(found.runs)
+        self._write(found, path)
+        if found.runs:
+            out.print((report.markdown if self.markdown else report.table)(found.runs))
+        for place, why in found.unreadable:
+            out.print(f"not readable: {place}: {why}")
+        if self.figure:
+            out.print(f"learning curves: {report.learning_curves(found.runs, self.figure)}")
         if self.json:
             out.print(f"JSON lines: {self.json}")
+        out.print(f"page: {path}")
+        if self.watch:
+            status.print(f"watching; the page is written again every {WATCHING} s until Ctrl-C")
+            self._follow(path)
+
+    def _follow(self, path: Path) -> None:
+        try:
+            while True:
+                time.sleep(WATCHING)
+                self._write(gather(self.folders), path)
+        except KeyboardInterrupt:
+            # The last page no longer loads itself again.
+            self._write(gather(self.folders), path, watched=False)
+
+    def _write(self, found: Gathered, path: Path, watched: bool = True) -> None:
+        title = "relnet report: " + ", ".join(folder.name or str(folder.resolve()) for folder in self.folders)
+        commands = {run.folder: command for run in found.runs if (command := rerun(run))}
+        write_page(page(found, title, commands, WATCHING if self.watch and watched else None), path)

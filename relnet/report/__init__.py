@@ -1,4 +1,7 @@
-"""Reports: reads run folders and exams and draws tables and figures from them. Imports no torch and no other package of ours."""
+"""Reports: reads run folders and exams and draws tables and figures from them. Imports no torch and no other package of ours.
+
+`relnet.report.page` makes one HTML page of it all.
+"""
 
 from relnet.report.cells import duration
 from relnet.report.exam_figures import exam_figures

@@ -1,4 +1,4 @@
-"""Run folders as they lie on the disk: read, never written, and read while a run still goes on.
+"""Run folders as they lie on the disk, and the JSON lines that outlive them: read, never written, and read while a run still goes on.
 
     config.json   name, task, train.stop_accuracy (absent where the trainer was called by itself)
     log.jsonl     one line an update
@@ -42,6 +42,7 @@ class Run:
     updates: the log, one entry an update.
     exam: exam rows, the latest for each task, mode, length and seed.
     text: rows of a text, the latest for each way to measure and each prompt.
+    command: what made the run, where its JSON line says so.
     """
 
     folder: Path
@@ -51,6 +52,7 @@ class Run:
     updates: list[dict[str, Any]]
     exam: list[dict[str, Any]]
     text: list[dict[str, Any]]
+    command: str = ""
 
     def to_json(self, command: str = "") -> str:
         """The run as one line of JSON: command, config, result, exam (counts) or text, and its curve as lists over the updates.
@@ -63,7 +65,7 @@ class Run:
         exam = [{name: value for name, value in row.items() if name != "first_errors"} for row in self.exam]
         content = {
             "format": FORMAT,
-            "command": command,
+            "command": command or self.command,
             "name": self.name,
             "config": self.config,
             "result": self.result,
@@ -105,23 +107,35 @@ class Run:
 
 
 def read_runs(paths: Iterable[str | Path]) -> list[Run]:
-    """Read run folders, each once, in the order given.
+    """Read run folders, each once, in the order given, and files of JSON lines that `Run.to_json` made.
 
-    A path is a run folder or a folder that holds run folders at any depth (taken by name). ValueError where a path is
-    missing, is no folder, holds no run, or was written by a newer release, and where there are no paths.
+    A path is a run folder, a folder that holds run folders at any depth (taken by name), or such a file (*.jsonl). ValueError
+    where a path is missing, holds no run, or was written by a newer release, and where there are no paths.
     """
-    folders: dict[Path, Path] = {}
+    places: dict[Path, Path] = {}
     for path in map(Path, paths):
-        if not path.is_dir():
-            raise ValueError(f"{path} is not a run folder: {'it is a file' if path.exists() else 'it does not exist'}")
-        found = sorted(_run_folders(path))
+        found = run_places(path)
         if not found:
             raise ValueError(f"{path} is not a run folder, nor does it hold any: no config.json or log.jsonl in it")
-        for folder in found:
-            folders.setdefault(folder.resolve(), folder)
-    if not folders:
+        for place in found:
+            places.setdefault(place.resolve(), place)
+    if not places:
         raise ValueError("no run folder given")
-    return [_read_run(folder) for folder in folders.values()]
+    return [run for place in places.values() for run in read_place(place)]
+
+
+def run_places(path: Path) -> list[Path]:
+    """The run folders under a path, by name, or the path itself, where it is a file of JSON lines; ValueError where it is neither."""
+    if path.is_file() and path.suffix == ".jsonl":
+        return [path]
+    if not path.is_dir():
+        raise ValueError(f"{path} is not a run folder: {'it is a file' if path.exists() else 'it does not exist'}")
+    return sorted(_run_folders(path))
+
+
+def read_place(place: Path) -> list[Run]:
+    """The run of a run folder, or those of a file of JSON lines; ValueError for what is damaged."""
+    return _read_kept(place) if place.is_file() else [_read_run(place)]
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -144,7 +158,11 @@ def _run_folders(path: Path) -> Iterable[Path]:
 
 def _is_exported(folder: Path) -> bool:
     """Whether it is a Hugging Face folder, as relnet export writes it: it has a config.json too, and nothing of a run."""
-    return "model_type" in _read_object(folder / "config.json")
+    try:
+        return "model_type" in _read_object(folder / "config.json")
+    except ValueError:
+        # Damaged, which is to be told, not passed over.
+        return False
 
 
 def _read_run(folder: Path) -> Run:
@@ -164,6 +182,39 @@ def _read_run(folder: Path) -> Run:
         updates=[update for update in read_lines(folder / "log.jsonl") if "step" in update],
         exam=list(exam.values()),
         text=list(text.values()),
+    )
+
+
+def _read_kept(path: Path) -> list[Run]:
+    """Runs as `Run.to_json` wrote them; their curves become updates again."""
+    runs = []
+    for number, line in enumerate(read_lines(path), start=1):
+        check_format(path, line)
+        try:
+            runs.append(_kept(line, Path(f"{path}:{number}")))
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise ValueError(f"{path}, line {number} is no run that relnet report --json wrote") from None
+    if not runs:
+        raise ValueError(f"{path} holds no run")
+    return runs
+
+
+def _kept(line: dict[str, Any], place: Path) -> Run:
+    measured = dict(line.get("validation", ()))
+    names, columns = zip(*line["curve"].items(), strict=True)
+    updates = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+    for update in updates:
+        if update["step"] in measured:
+            update["bits_per_byte"] = measured[update["step"]]
+    return Run(
+        folder=place,
+        name=str(line["name"]),
+        config=dict(line["config"]),
+        result=dict(line["result"]),
+        updates=updates,
+        exam=list(line.get("exam", ())),
+        text=list(line.get("text", ())),
+        command=str(line.get("command", "")),
     )
 
 

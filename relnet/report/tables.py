@@ -55,12 +55,17 @@ def markdown(runs: Sequence[Run]) -> str:
 
 def _markdown(contents: Contents) -> str:
     lines = [
-        [re.sub(r"(?<=[-/])\n", "", title).replace("\n", " ") for title in contents.titles],
+        [one_line(title) for title in contents.titles],
         ["---", *["---:"] * (len(contents.titles) - 1)],
         *contents.lines,
     ]
     drawn = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
     return "\n".join([*drawn, "", *(f"- {note}" for note in contents.notes)]) + "\n"
+
+
+def one_line(title: str) -> str:
+    """A column's title without its line breaks."""
+    return re.sub(r"(?<=[-/])\n", "", title).replace("\n", " ")
 
 
 def _tables(runs: Sequence[Run]) -> list[Contents]:
@@ -70,11 +75,12 @@ def _tables(runs: Sequence[Run]) -> list[Contents]:
     named = list(zip(labels(runs), runs, strict=True))
     kinds = [[pair for pair in named if pair[1].learns_text == text] for text in (False, True)]
     return [
-        draw(*zip(*kind, strict=True)) for draw, kind in zip((_contents, text_contents), kinds, strict=True) if kind
+        draw(*zip(*kind, strict=True)) for draw, kind in zip((exam_contents, text_contents), kinds, strict=True) if kind
     ]
 
 
-def _contents(names: Sequence[str], runs: Sequence[Run]) -> Contents:
+def exam_contents(names: Sequence[str], runs: Sequence[Run]) -> Contents:
+    """The table of runs with an exam; below it what the figures are."""
     lengths = [sorted({row["length"] for row in run.exam if row["items"]}) or [None] for run in runs]
     several = len({length for run_lengths in lengths for length in run_lengths} - {None}) > 1
     threshold = _common([run.stop_accuracy for run in runs])

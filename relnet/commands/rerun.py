@@ -1,0 +1,62 @@
+"""The command that makes a run again, from its configuration."""
+
+import dataclasses
+import inspect
+import json
+import shlex
+from typing import Any
+
+from relnet import recipes, report, tasks
+from relnet.recipes.models import MODEL_NAMES
+from relnet.run import RunConfig, config_from_json
+
+RECIPES = {"copying": recipes.copying, "text": recipes.text}
+# Where recipes and configurations have other words for the same.
+OTHER_NAMES = {"max_steps": "steps"}
+
+
+def rerun(found: report.Run) -> str | None:
+    """The command to make a run again; None for one without a configuration that this relnet can read.
+
+    A recipe with its options where there is one that gives this very configuration, else a line of Python that reads the run's own.
+    """
+    try:
+        config = config_from_json(json.dumps(found.config))
+    except ValueError:
+        return None
+    for name, recipe in RECIPES.items():
+        if (options := _options(recipe, config)) is not None:
+            return shlex.join(["relnet", "train", name, *options])
+    if not (found.folder / "config.json").is_file():
+        return None
+    folder = str(found.folder)
+    return shlex.join(
+        ["python", "-c", f"from relnet import run; run.train(run.read_config({folder!r}), {f'{folder}-again'!r})"]
+    )
+
+
+def _options(recipe: Any, config: RunConfig) -> list[str] | None:
+    """Options, without those that say what is so anyway, with which the recipe gives this configuration; None where none do."""
+    mixer = config.model.mixers[0]
+    told = {**vars(mixer), **vars(config.model), **vars(config.train), **vars(config.task)}
+    parameters = inspect.signature(recipe).parameters
+    options = {name: told[known] for name in parameters if (known := OTHER_NAMES.get(name, name)) in told}
+    for name in MODEL_NAMES:
+        options["mixer"] = name
+        try:
+            made = recipe(**options)
+        except (TypeError, ValueError):
+            continue
+        task = made.task
+        if isinstance(task, tasks.Text) and isinstance(config.task, tasks.Text):
+            # A configuration also says which files were made of a text; names are for tables.
+            task = dataclasses.replace(task, stores=config.task.stores)
+        if dataclasses.replace(made, name=config.name, task=task) == config:
+            changed = {key: value for key, value in options.items() if value != parameters[key].default}
+            return [word for key, value in changed.items() for word in _words(key, value)]
+    return None
+
+
+def _words(name: str, value: Any) -> list[str]:
+    values = value if isinstance(value, tuple) else (value,)
+    return [f"--{name.replace('_', '-')}", *map(str, values)]

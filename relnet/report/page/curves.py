@@ -1,0 +1,134 @@
+"""What the charts of a page draw: learning curves by task and group, and accuracy of exams against length."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relnet.report.page.grouping import Group, seed_of, trained_length
+from relnet.report.page.thinning import number, thinned
+from relnet.report.reading import Run
+from relnet.report.verdict import FORCED, FREE, Line, best, groups, share
+
+# Points of the clock of a run: wall time hardly bends.
+CLOCK = 60
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a chart draws: its name and unit, the figure of the log, its factor, the ends of the axis (None: of what is drawn).
+
+    marked: measured now and then, so that each point is to be seen.
+    """
+
+    name: str
+    unit: str
+    key: str
+    factor: float = 1.0
+    low: float | None = None
+    high: float | None = None
+    marked: bool = False
+
+
+LOSS = Measure("Loss", "nats a token", "loss", low=0.0)
+ACCURACY = Measure("Accuracy", "%, mean of the last 320 strings", "window_accuracy", factor=100.0, low=0.0, high=100.0)
+VALIDATION = Measure("Validation", "bits a byte", "bits_per_byte", marked=True)
+
+
+def panels(runs: Sequence[Run], grouped: Sequence[Group]) -> dict[str, list[dict[str, Any]]]:
+    """The charts of each task: loss, and accuracy or, of texts, the validation; only those that have a point.
+
+    A chart is {"measure", "unit", "low", "high", "marked", "targets", "lines"}; a line {"label", "runs"}; a run of it {"run": place in
+    the list} and its curve as `thinned` returns it.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for task in dict.fromkeys(group.task for group in grouped):
+        mine = [group for group in grouped if group.task == task]
+        members = [runs[member] for group in mine for member in group.members]
+        texts = any(run.learns_text for run in members)
+        charts = [_panel(runs, mine, measure) for measure in (LOSS, VALIDATION if texts else ACCURACY)]
+        if drawn := [chart for chart in charts if chart["lines"]]:
+            found[task] = drawn
+            if not texts:
+                targets = {run.stop_accuracy for run in members if number(run.stop_accuracy)}
+                drawn[-1]["targets"] = sorted(100 * target for target in targets if target)
+    return found
+
+
+def _panel(runs: Sequence[Run], grouped: Sequence[Group], measure: Measure) -> dict[str, Any]:
+    lines = []
+    for group in grouped:
+        curves = [
+            {"run": member, **curve} for member in group.members if (curve := _curve(runs[member], measure)) is not None
+        ]
+        if curves:
+            lines.append({"label": group.label, "runs": curves})
+    return {
+        "measure": measure.name,
+        "unit": measure.unit,
+        "low": measure.low,
+        "high": measure.high,
+        "marked": measure.marked,
+        "targets": [],
+        "lines": lines,
+    }
+
+
+def _curve(run: Run, measure: Measure) -> dict[str, list[Any]] | None:
+    updates = [update for update in run.updates if measure.key in update and number(update["step"]) is not None]
+    values = [None if (value := number(update[measure.key])) is None else measure.factor * value for update in updates]
+    if all(value is None for value in values):
+        return None
+    return thinned([update["step"] for update in updates], values)
+
+
+def clock(run: Run) -> dict[str, list[float]] | None:
+    """Seconds of training after some of the steps, None where the log does not tell them."""
+    seconds = [number(update.get("seconds")) for update in run.updates]
+    if not seconds or None in seconds or None in [number(update["step"]) for update in run.updates]:
+        return None
+    passed = list(itertools.accumulate(second or 0.0 for second in seconds))
+    places = sorted({round(place * (len(passed) - 1) / CLOCK) for place in range(CLOCK + 1)})
+    return {
+        "step": [run.updates[place]["step"] for place in places],
+        "seconds": [round(passed[place], 3) for place in places],
+    }
+
+
+def length_charts(runs: Sequence[Run], grouped: Sequence[Group], sittings: Sequence[Line]) -> list[dict[str, Any]]:
+    """Charts of accuracy against length, one a task and trained length: {"task", "trained", "lines"}; some line has two lengths.
+
+    A line is {"label"} and for each of "free_running.exact", "free_running.letters", "teacher_forced.exact" and
+    "teacher_forced.letters" a list of [length, percent, low, high]: mean and 95 % interval, over training seeds where there are several.
+    """
+    asked: dict[tuple[str, int | None], dict[str, list[Line]]] = {}
+    for group in grouped:
+        for member in group.members:
+            run, seed = runs[member], seed_of(runs[member])
+            for row in run.exam:
+                line = {**row, "seed": (seed, row["seed"])} if len(group.members) > 1 else row
+                asked.setdefault((str(row["task"]), trained_length(run)), {}).setdefault(group.label, []).append(line)
+    for line in best(sittings):
+        charts = asked.setdefault((str(line["task"]), line.get("train_length")), {})
+        charts.setdefault(str(line["subject"]), []).append(line)
+    found = [
+        {
+            "task": task,
+            "trained": trained,
+            "lines": [{"label": label, **_points(rows)} for label, rows in lines.items()],
+        }
+        for (task, trained), lines in asked.items()
+    ]
+    return [chart for chart in found if any(len(line[f"{FREE}.exact"]) > 1 for line in chart["lines"])]
+
+
+def _points(rows: Sequence[Line]) -> dict[str, list[list[float]]]:
+    found: dict[str, list[list[float]]] = {}
+    for mode in (FREE, FORCED):
+        for name, part, whole in (("exact", "exact", "items"), ("letters", "letters_right", "letters")):
+            points = found.setdefault(f"{mode}.{name}", [])
+            of_mode = [row for row in rows if row["mode"] == mode]
+            for (length,), at in sorted(groups(of_mode, "length").items()):
+                if (told := share(at, part, whole)) is not None:
+                    points.append([length, *(round(100 * one, 2) for one in told)])
+    return found

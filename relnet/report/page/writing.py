@@ -1,0 +1,212 @@
+"""The page as a whole, and how it gets to the disk."""
+
+import base64
+import errno
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from relnet.report.page.curves import clock, length_charts, panels
+from relnet.report.page.elements import document, element
+from relnet.report.page.gathering import Gathered
+from relnet.report.page.grouping import grouped, run_labels
+from relnet.report.page.markup import maps, overview, run_details, section, unreadable, words
+
+GENERATOR = "relnet report"
+MARK = f'<meta name="generator" content="{GENERATOR}">'
+SCALES = [("linear", "linear"), ("log", "logarithmic")]
+SCRIPTS = ("chart.js", "curves.js", "page.js")
+
+
+def page(found: Gathered, title: str, reruns: Mapping[Path, str] | None = None, refresh: int | None = None) -> str:
+    """The page as text.
+
+    reruns: for run folders, the command that makes the run again. refresh: seconds after which an opened page loads itself again.
+    """
+    runs = found.runs
+    groups = grouped(runs)
+    labels = run_labels(runs, groups)
+    places = [member for group in groups for member in group.members]
+    by_task = panels(runs, groups)
+    lengths = length_charts(runs, groups, found.sittings)
+    data: dict[str, Any] = {
+        "refresh": refresh,
+        "curves": [chart for charts in by_task.values() for chart in charts],
+        "lengths": lengths,
+        "clocks": [clock(run) for run in runs],
+        "words": [words(run, label) for run, label in zip(runs, labels, strict=True)],
+    }
+    sections = [
+        section("runs", "Runs", _filter(runs), overview(runs, groups, labels)) if runs else None,
+        section("unreadable", "Not readable", unreadable(found.unreadable)) if found.unreadable else None,
+        _curves(by_task),
+        _lengths(lengths),
+        _maps(found, labels),
+        section(
+            "each",
+            "Each run",
+            [
+                run_details(runs[place], labels[place], place, (reruns or {}).get(runs[place].folder))
+                for place in places
+            ],
+        )
+        if runs
+        else None,
+    ]
+    shown = [one for one in sections if one is not None]
+    header = element(
+        "header",
+        element("h1", title),
+        element("p", _summary(found), class_="summary"),
+        element("nav", [element("a", one[0].text, href=f"#{one.get('id')}") for one in shown], aria_label="Sections"),
+        _settings(refresh),
+    )
+    return document(_whole(title, header, shown, data))
+
+
+def write_page(text: str, path: Path) -> None:
+    """Write the page, in place of an earlier one; FileExistsError where the file is anything but a page of relnet report."""
+    if path.exists() and MARK not in path.read_text(errors="replace")[:2000]:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        # Names of files need not be valid Unicode.
+        temporary.write_bytes(text.encode(errors="replace"))
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _whole(title: str, header: Element, sections: list[Element], data: Mapping[str, Any]) -> Element:
+    here = Path(__file__).parent
+    style = (here / "page.css").read_text("utf-8")
+    script = '"use strict";(() => {\n' + "".join((here / name).read_text("utf-8") for name in SCRIPTS) + "})();"
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    # "<" must not stand in the script element that holds the data.
+    told = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="generator", content=GENERATOR),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", title),
+        element("style", style),
+    )
+    body = element(
+        "body",
+        element("a", "Skip to the runs", href="#main", class_="skip"),
+        header,
+        element("main", sections, id="main"),
+        element("script", told, id="data", type="application/json"),
+        element("script", script),
+    )
+    return element("html", head, body, lang="en")
+
+
+def _summary(found: Gathered) -> str:
+    unfinished = sum(not run.result for run in found.runs)
+    told = [f"{len(found.runs)} run{'s' if len(found.runs) != 1 else ''}"]
+    told += [f"{unfinished} unfinished"] if unfinished else []
+    told += [f"{len(found.unreadable)} not readable"] if found.unreadable else []
+    return f"{', '.join(told)}. Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by relnet report."
+
+
+def _settings(refresh: int | None) -> Element:
+    theme = _choice("theme", "Colours", [("system", "as the system"), ("light", "light"), ("dark", "dark")])
+    pause = element(
+        "label", element("input", type="checkbox", id="refresh", checked=True), f" load again every {refresh} s"
+    )
+    return element("div", theme, pause if refresh else None, class_="controls")
+
+
+def _choice(name: str, title: str, options: list[tuple[str, str]]) -> Element:
+    made = [element("option", text, value=value) for value, text in options]
+    return element("label", f"{title} ", element("select", made, id=name))
+
+
+def _filter(runs: list[Any]) -> Element | None:
+    if len(runs) < 2:
+        return None
+    box = element("input", type="search", id="filter", placeholder="causalrn, length 16, seed 0", autocomplete="off")
+    count = element("output", id="filtered", for_="filter")
+    return element("div", element("label", "Show runs with ", box), count, class_="controls")
+
+
+def _figure(name: str, caption: str) -> Element:
+    return element("figure", element("figcaption", caption), id=name, class_="chart")
+
+
+def _curves(by_task: Mapping[str, list[dict[str, Any]]]) -> Element | None:
+    if not by_task:
+        return None
+    controls = element(
+        "div",
+        _choice("across", "Horizontal axis", [("step", "steps"), ("seconds", "wall time")]),
+        _choice("x-scale", "its scale", SCALES),
+        _choice("y-scale", "Vertical scale", SCALES),
+        _choice("smooth", "Smoothing", [("1", "none"), *((str(n), f"mean of {n} updates") for n in (5, 20, 50, 200))]),
+        class_="controls",
+        role="group",
+        aria_label="Settings of the learning curves",
+    )
+    note = element(
+        "p",
+        "Runs that differ in their seed only are one line, their mean, in a band from the lowest to the highest; "
+        "where one has ended the others go on. Names below a chart hide and show lines; the pointer, or the arrow keys, read values.",
+        class_="note",
+    )
+    parts, number = [], 0
+    for task, charts in by_task.items():
+        figures = []
+        for chart in charts:
+            figures.append(_figure(f"curve-{number}", f"{chart['measure']} ({chart['unit']})"))
+            number += 1
+        parts += [element("h3", task), element("div", figures, class_="pair")]
+    return section("curves", "Learning curves", note, controls, parts)
+
+
+def _lengths(charts: list[dict[str, Any]]) -> Element | None:
+    if not charts:
+        return None
+    controls = element(
+        "div",
+        _choice("mode", "Answers", [("free_running", "free-running"), ("teacher_forced", "teacher-forced")]),
+        _choice("part", "Counted", [("exact", "whole strings"), ("letters", "letters")]),
+        _choice("length-scale", "Horizontal scale", SCALES),
+        class_="controls",
+        role="group",
+        aria_label="Settings of the length curves",
+    )
+    note = element(
+        "p",
+        "Share of right answers against the length asked; bands are 95 % intervals (Student's over seeds, Wilson's of one seed's counts); "
+        "an upright line marks a trained length.",
+        class_="note",
+    )
+    figures = []
+    for place, chart in enumerate(charts):
+        trained = "" if chart["trained"] is None else f", trained on {chart['trained']}"
+        figures.append(_figure(f"length-{place}", f"{chart['task']}{trained}: right answers"))
+    return section("lengths", "Exams by length", note, controls, element("div", figures, class_="pair"))
+
+
+def _maps(found: Gathered, labels: list[str]) -> Element | None:
+    parts = []
+    for run, label in zip(found.runs, labels, strict=True):
+        if images := maps(run):
+            parts.append(element("h3", label))
+            shown = [element("figure", image, element("figcaption", name)) for name, image in images]
+            parts.append(element("div", shown, class_="maps"))
+    return section("maps", "Relation maps", parts) if parts else None

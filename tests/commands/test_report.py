@@ -1,0 +1,123 @@
+"""relnet report: files of JSON lines, the page, and the command that it names for each run."""
+
+import dataclasses
+import shlex
+
+import pytest
+
+from relnet import cli, recipes, run
+from relnet.commands import report as command
+from relnet.commands.rerun import rerun
+from relnet.report import read_runs
+from tests.report.folders import make_run
+
+
+def made_by(config, folder):
+    folder.mkdir()
+    (folder / "config.json").write_text(run.config_to_json(config))
+    (found,) = read_runs([folder])
+    return found
+
+
+def configs(text):
+    stored = recipes.text(
+        (str(text),), validation="other.txt", mixer="hybrid", depth=4, hidden=32, lr=0.5, final_lr=0.1
+    )
+    task = dataclasses.replace(stored.task, stores=("a", "b"))
+    return {
+        "defaults": (recipes.copying(), "relnet train copying"),
+        "options": (
+            recipes.copying(3, "transformer", "jelassi2024", 16, 2, 4, lr=0.01, stop_accuracy=None, seed=7),
+            "relnet train copying --length 3 --mixer transformer --layout jelassi2024 --width 16 --depth 2 --heads 4 --lr 0.01 "
+            "--stop-accuracy None --seed 7",
+        ),
+        "lstm": (recipes.copying(mixer="lstm"), "relnet train copying --mixer lstm"),
+        "paper": (recipes.paper_copying(16), None),
+        "compared": (recipes.compare_copying(8, ("linear-causalrn",))[0], None),
+        "another name": (dataclasses.replace(recipes.copying(5), name="mine"), "relnet train copying --length 5"),
+        "text": (dataclasses.replace(stored, task=task), None),
+    }
+
+
+@pytest.mark.parametrize("case", ["defaults", "options", "lstm", "paper", "compared", "another name", "text"])
+def test_the_command_named_for_a_run_gives_its_very_configuration(tmp_path, case):
+    config, words = configs(tmp_path / "a b.txt")[case]
+    told = rerun(made_by(config, tmp_path / "run"))
+    assert words in (None, told)
+    again = cli.parse(shlex.split(told)[1:]).recipe
+    stores = {"stores": config.task.stores} if case == "text" else {}
+    assert dataclasses.replace(again, name=config.name, task=dataclasses.replace(again.task, **stores)) == config
+
+
+def test_what_no_recipe_gives_is_made_again_from_the_folder_itself(tmp_path):
+    config = recipes.copying(3, width=8, depth=1, batch_size=2, max_steps=1)
+    odd = dataclasses.replace(config, train=dataclasses.replace(config.train, beta2=0.5))
+    program, option, code = shlex.split(rerun(made_by(odd, tmp_path / "it's")))
+    assert (program, option) == ("python", "-c")
+    exec(code, {})
+    again = run.read_config(tmp_path / "it's-again")
+    assert again == odd
+
+
+def test_a_run_without_a_configuration_of_ours_has_no_command(tmp_path):
+    (bare,) = read_runs([make_run(tmp_path, "a", config=False)])
+    (foreign,) = read_runs([make_run(tmp_path, "b")])
+    assert (rerun(bare), rerun(foreign)) == (None, None)
+
+
+def report(capsys, *arguments, status=0):
+    found = cli.main(["report", *map(str, arguments)])
+    captured = capsys.readouterr()
+    assert found == status, captured.err
+    return captured.out, captured.err
+
+
+def test_a_page_is_written_in_place_of_a_figure_and_replaces_an_earlier_one(capsys, tmp_path):
+    made_by(recipes.copying(5), tmp_path / "runs")
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "config.json").write_text("{")
+    path = tmp_path / "page.html"
+    for _ in range(2):
+        out, _ = report(capsys, tmp_path, "--html", path)
+        assert f"page: {path}" in out
+        assert f"not readable: {tmp_path / 'torn'}: " in out
+        assert "relnet train copying --length 5" in path.read_text()
+    assert {file.name for file in tmp_path.iterdir()} == {"runs", "torn", "page.html"}
+    path.write_text("mine")
+    _, err = report(capsys, tmp_path, "--html", path, status=2)
+    assert "nothing is overwritten" in err
+    assert path.read_text() == "mine"
+
+
+def test_a_file_of_json_lines_stands_for_its_runs(capsys, tmp_path):
+    make_run(tmp_path / "runs", "causalrn")
+    kept = tmp_path / "kept.jsonl"
+    whole, _ = report(capsys, tmp_path / "runs", "--json", kept, "--figure", tmp_path / "a.png")
+    again, _ = report(capsys, kept)
+    assert whole.partition("\nlearning curves")[0] == again.partition("\nlearning curves")[0]
+    assert (tmp_path / "curves.png").exists()
+
+
+def test_a_watched_page_follows_the_runs_until_ctrl_c(capsys, tmp_path, monkeypatch):
+    make_run(tmp_path / "runs", "first", log=5, result=None)
+    path = tmp_path / "page.html"
+    seen = []
+
+    def sleep(seconds):
+        assert seconds == command.WATCHING
+        seen.append(path.read_text())
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        make_run(tmp_path / "runs", f"run-{len(seen)}")
+
+    monkeypatch.setattr(command.time, "sleep", sleep)
+    report(capsys, tmp_path / "runs", "--html", path, "--watch")
+    assert [text.count('class="run"') for text in seen] == [1, 2, 3]
+    assert all(f'"refresh":{command.WATCHING}' in text for text in seen)
+    assert '"refresh":null' in path.read_text()
+
+
+def test_watching_needs_a_page(capsys, tmp_path):
+    make_run(tmp_path, "a")
+    _, err = report(capsys, tmp_path, "--watch", status=2)
+    assert "--html FILE" in err
