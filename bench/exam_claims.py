@@ -8,17 +8,19 @@ Linear CausalRN and Mamba of 4 blocks. One seed, Adam at 1e-3, batches of 64 pac
 
     python bench/exam_claims.py RUNS --json results/exam.jsonl --models causalrn transformer-hard-alibi --tasks copying
 
-What RUNS holds is not trained again, and an interrupted training goes on; the lines of this call's models take the place of earlier ones.
+What RUNS holds is not trained again, and an interrupted training goes on; new lines take the place of earlier ones. --tables trains nothing
+and prints what the file holds as the tables of results/exam.md.
 """
 
 import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from relnet import nn, protocol, tasks
+from relnet import nn, protocol, report, tasks
 from relnet.recipes.exam import transformers_model
 from relnet.train import TrainConfig
 from relnet.train.log import versions
@@ -59,15 +61,46 @@ def papers(steps: int) -> dict[str, protocol.Paper]:
     }
 
 
+def tables(lines: list[dict[str, Any]]) -> str:
+    """Free-running: whole strings that are exact, %, and in the first column the rows until 99 % of the answers were right in training."""
+    parts = []
+    for task in papers(1):
+        own = [line for line in lines if line["task"].startswith(task) and line["mode"] == "free_running"]
+        if own:
+            parts.append(_table(f"{task}: length", own, [str(length) for length in LENGTHS], "length"))
+    duplicates = [line for line in lines if line["task"].startswith("duplicated") and line["mode"] == "free_running"]
+    for line in duplicates:
+        line["ngram"] = line["task"].split("-")[2]
+    parts.append(_table(f"{LENGTH} letters, duplicated n-gram: n", duplicates, [str(n) for n in NGRAMS], "ngram"))
+    return "\n\n".join(parts)
+
+
+def _table(title: str, lines: list[dict[str, Any]], columns: list[str], key: str) -> str:
+    rows = [[title, "rows to 99 %", *columns], ["---", *["---:"] * (len(columns) + 1)]]
+    for name in MODELS:
+        found = {str(line[key]): line for line in lines if line["subject"] == name}
+        if not found:
+            rows.append([name, "not run", *[""] * len(columns)])
+            continue
+        one = next(iter(found.values()))
+        seen = f"{one['samples_to_99']:,}" if one["samples_to_99"] else f">{one['samples']:,}"
+        rows.append([name, seen, *(f"{100 * found[at]['exact'] / found[at]['items']:.3g}" for at in columns)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path)
+    parser.add_argument("runs", type=Path, nargs="?", default=Path("runs/exam-claims"))
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--tasks", nargs="+", choices=papers(1), default=list(papers(1)))
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--lrs", nargs="+", type=float, default=[1e-3])
+    parser.add_argument("--tables", action="store_true")
     arguments = parser.parse_args()
+    if arguments.tables:
+        print(tables(report.read_exam(arguments.json)))
+        return
     asked = papers(arguments.steps)
     for task in arguments.tasks:
         for name in arguments.models:

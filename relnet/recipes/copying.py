@@ -83,15 +83,15 @@ def paper_copying(length: int = 128, mixer: ModelName = "causalrn", max_steps: i
 
 def long_copying(
     length: int = 20,
-    width: int = 192,
+    width: int = 128,
     windows: Sequence[int] = (1, 2, 3, 4, 5),
-    window_width: int = 64,
-    heads: int = 4,
+    window_width: int = 32,
+    heads: int = 2,
     head_width: int = 128,
-    batch_size: int = 64,
+    batch_size: int = 32,
     lr: float = 1e-3,
     warmup_steps: int = 50,
-    max_steps: int = 3000,
+    max_steps: int = 2000,
     checkpoint_every: int = 500,
     seed: int = 0,
 ) -> RunConfig:

@@ -29,6 +29,18 @@ class UnrepeatedCopying(Copying):
     n-grams than twice its length are left out. ValueError for an ngram under 2, and for alphabets out of 1 to 26 or all too small.
 
     >>> UnrepeatedCopying(length=6, ngram=2, alphabets=(4,)).show()
+     0 <BOS>
+     0 a
+     0 t
+     0 a
+     0 a
+     0 <SEP> a
+     0 a     s
+     0 s     a
+     0 a     t
+     0 t     a
+     0 a     a
+     0 a     <EOS>
     """
 
     ngram: int = 4
