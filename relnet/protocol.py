@@ -36,11 +36,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Paper:
-    """A task to be trained up to its length, how, and the lengths to be examined; ValueError for one that the task cannot have."""
+    """A task to be trained up to its length, how, and the lengths to be examined; ValueError for one that the task cannot have.
+
+    others: further tasks that the same trained model is examined on, each at the length it has.
+    """
 
     task: tasks.LetterTask
     lengths: tuple[int, ...]
     train: TrainConfig
+    others: tuple[tasks.LetterTask, ...] = ()
 
     def __post_init__(self) -> None:
         # Refused now, not after minutes of training.
@@ -48,9 +52,14 @@ class Paper:
             self.task.check_length(length)
 
     @property
+    def examined(self) -> list[tuple[tasks.LetterTask, tuple[int, ...]]]:
+        """Each task that is examined, and its lengths."""
+        return [(self.task, self.lengths), *((task, (task.length,)) for task in self.others)]
+
+    @property
     def context(self) -> int:
         """Tokens that a model needs for all of it."""
-        return max(self.task.context, *(self.task.size(length) for length in self.lengths))
+        return max(self.task.context, *(task.size(length) for task, lengths in self.examined for length in lengths))
 
 
 def sit(
@@ -93,16 +102,18 @@ def sit(
                         )
                     told = replace(paper.train, lr=lr, seed=seed)
                     model, result = _trained(candidate, paper, told, place, device, on_step)
-                    rows = exam.evaluate(
-                        exam.ModelSubject(model, name=candidate.name),
-                        paper.task,
-                        lengths=paper.lengths,
-                        seeds=(seed,),
-                        num=num,
-                        batch_size=batch_size,
-                        cache=known,
-                        on_row=on_row,
-                    )
+                    rows: list[exam.Row] = []
+                    for task, lengths in paper.examined:
+                        rows += exam.evaluate(
+                            exam.ModelSubject(model, name=candidate.name),
+                            task,
+                            lengths=lengths,
+                            seeds=(seed,),
+                            num=num,
+                            batch_size=batch_size,
+                            cache=known,
+                            on_row=on_row,
+                        )
                     facts = _training_facts(paper, told, result)
                     lines = add_lines(folder / "exam.jsonl", [{**asdict(row), **facts} for row in rows])
     return lines

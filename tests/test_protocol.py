@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from relnet import protocol, recipes, report
-from relnet.tasks import Copying, PrefixLookup
+from relnet.tasks import Copying, DuplicatedNgram, PrefixLookup
 from relnet.train import TrainConfig
 
 QUICK = TrainConfig(steps=3, batch_size=4, stop_accuracy=None)
@@ -78,6 +78,17 @@ def test_another_call_adds_to_a_folder_and_replaces_what_it_asks_again(tmp_path)
     assert [line["items"] for line in lines if line["subject"] == "causalrn"] == [6] * 4
     assert len(lines) == 6
     assert report.read_exam(tmp_path / "exam.jsonl") == json.loads(json.dumps(lines))
+
+
+def test_a_trained_model_is_examined_on_further_tasks_each_at_its_length(tmp_path):
+    longer = DuplicatedNgram(9, "jelassi2024", ngram=2)
+    paper = replace(recipes.paper("copying-4", QUICK, (4,)), others=(longer,))
+    assert paper.context == longer.size(9)
+    lines = protocol.sit(candidates("causalrn"), [paper], tmp_path, num=5, device="cpu")
+    assert [(line["task"], line["length"], line["train_length"], line["items"]) for line in lines] == [
+        *[("copying-jelassi2024", 4, 4, 5)] * 2,
+        *[("duplicated-ngram-2-jelassi2024", 9, 4, 5)] * 2,
+    ]
 
 
 def test_a_folder_is_not_gone_on_with_by_another_candidate_of_the_same_name(tmp_path):

@@ -33,9 +33,9 @@ class Candidates:
     hf: tuple[str, ...] = ()
     """Pretrained models to examine as they are: folders, or names on the hub."""
     tasks: tuple[str, ...] = ()
-    """NAME-LENGTH: trained up to the length, NAME one of copying, prefix-lookup, suffix-lookup, duplicated-ngram, recall,
-    selective-copying, induction-heads, flip-flop; default copying-16 copying-32 copying-64 prefix-lookup-32
-    suffix-lookup-32. For --hf also text-copy, shuffled-copy, uniform-copy, phone-book, question-answering; default
+    """NAME-LENGTH: trained up to the length, NAME one of copying, prefix-lookup, suffix-lookup, duplicated-ngram,
+    unrepeated-copying, recall, selective-copying, induction-heads, flip-flop; default copying-16 copying-32 copying-64
+    prefix-lookup-32 suffix-lookup-32. For --hf also text-copy, shuffled-copy, uniform-copy, phone-book, question-answering; default
     uniform-copy phone-book."""
     width: int = 64
     """Of models that are trained."""
@@ -148,7 +148,7 @@ def _pretrained(
             bins = sorted(lengths) or [100, 200, 400]
             tokeniser = exam.load_tokeniser(name)
             rows += exam.answer_questions(
-                subject, tokeniser, questions, bins=bins, num=num, batch_size=batch_size, on_row=_show
+                subject, tokeniser, questions, bins=bins, num=num, batch_size=batch_size, cache=known, on_row=_show
             )
             continue
         if task in TEXT_TASKS:

@@ -12,7 +12,7 @@ import torch
 from relnet import exam, nn, recipes, report, run, theory
 from relnet.commands.console import out, status
 from relnet.recipes.models import MODEL_NAMES
-from relnet.tasks import Copying, score
+from relnet.tasks import Copying, UnrepeatedCopying, score
 from relnet.theory.ablations import NEEDED, NOT_NEEDED
 from relnet.train.log import commit, machine, versions
 
@@ -141,7 +141,7 @@ class Theory:
         for one in report.read_results(self.results):
             config = run.config_from_json(json.dumps(one["config"]), f"{self.results}: {one['name']}")
             # Not a kind of copying of its own, such as duplicated n-grams.
-            if type(config.task) is not Copying:
+            if type(config.task) not in (Copying, UnrepeatedCopying):
                 continue
             known.add(one["name"])
             trained = config.task.length

@@ -28,6 +28,7 @@ def _recipe(name: str, function) -> object:
 TrainRecipe = (
     Annotated[RunConfig, _recipe("copying", recipes.copying)]
     | Annotated[RunConfig, _recipe("paper-copying", recipes.paper_copying)]
+    | Annotated[RunConfig, _recipe("long-copying", recipes.long_copying)]
     | Annotated[RunConfig, _recipe("text", recipes.text)]
     | Annotated[RunConfig, _recipe("paper-text", recipes.paper_text)]
 )

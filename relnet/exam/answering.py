@@ -1,13 +1,16 @@
 """Question answering: a model reads a paragraph and a question and says an answer, scored by exact match and F1."""
 
+import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 import torch
 
+from relnet.exam.cache import ResultCache
 from relnet.exam.decoding import free_running, too_long
-from relnet.exam.evaluate import Row
+from relnet.exam.evaluate import Row, known_row
 from relnet.exam.states import state_bytes
-from relnet.exam.subject import Subject
+from relnet.exam.subject import ModelSubject, Subject
 from relnet.tasks import IGNORE, Items, ParagraphQuestion, Tokeniser
 from relnet.tasks.question_answering import exact_match, f1
 
@@ -23,21 +26,36 @@ def answer_questions(
     num: int = 50,
     max_tokens: int = 32,
     batch_size: int = 16,
+    cache: ResultCache | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> list[Row]:
     """Ask the first `num` questions of each bin, free-running, and return a row a bin: `exact` counts exact matches, `score` is mean F1.
 
     bins: the most tokens a paragraph has, rising; a bin holds those above the bin before it, its own bound included.
-    max_tokens: an answer ends at a line's end, or here. The counts of letters are 0: what is compared is words. ValueError for bins
-    that do not rise, and a tokenizer without a line's end; a bin without questions, or too long for the model, has 0 items and a note.
+    max_tokens: an answer ends at a line's end, or here. cache: where known rows of a `ModelSubject` are taken from, and new ones kept,
+    if the tokenizer has an identity. The counts of letters are 0: what is compared is words. ValueError for bins that do not rise,
+    and a tokenizer without a line's end; a bin without questions, or too long for the model, has 0 items and a note.
     """
     if not bins or list(bins) != sorted(set(bins)):
         raise ValueError(f"bins {list(bins)}: rising numbers of tokens wanted")
     sizes = [len(tokeniser.encode(question.context)) for question in questions]
     rows = []
+    content = subject.content if cache and tokeniser.identity and isinstance(subject, ModelSubject) else None
     for low, high in zip([0, *bins], bins, strict=False):
         chosen = [question for question, size in zip(questions, sizes, strict=True) if low < size <= high][:num]
-        rows.append(_bin(subject, tokeniser, chosen, high, max_tokens, batch_size))
+        key = content and ResultCache.key(
+            content,
+            task="question-answering",
+            questions=hashlib.sha256(repr(chosen).encode()).hexdigest(),
+            tokeniser=[tokeniser.identity, tokeniser.prefix],
+            length=high,
+            max_tokens=max_tokens,
+        )
+        known = cache.get(key) if cache and key else None
+        row = known_row(known, subject) if known else _bin(subject, tokeniser, chosen, high, max_tokens, batch_size)
+        if cache and key and not known:
+            cache.put(key, asdict(row))
+        rows.append(row)
         if on_row is not None:
             on_row(rows[-1])
     return rows

@@ -97,7 +97,7 @@ def evaluate(
                     )
                     known = cache.get(key) if cache and key else None
                     if known:
-                        row = _known(known, subject)
+                        row = known_row(known, subject)
                     else:
                         row = _examine(subject, task, mode, length, seed, num, batch_size)
                         if cache and key:
@@ -111,7 +111,7 @@ def evaluate(
     return rows
 
 
-def _known(row: dict[str, Any], subject: Subject) -> Row:
+def known_row(row: dict[str, Any], subject: Subject) -> Row:
     """A row of the cache, under the subject's present name."""
     kept: dict[str, Any] = {**row, "first_errors": tuple(row["first_errors"]), "subject": subject.name}
     return Row(**kept)

@@ -1,6 +1,6 @@
 """Recipes: functions that return a whole RunConfig. A docstring says the command, the time and the number to expect, as far as known."""
 
-from relnet.recipes.copying import compare_copying, copying, paper_copying
+from relnet.recipes.copying import compare_copying, copying, long_copying, paper_copying
 from relnet.recipes.exam import LETTER_TASKS, STANDARD, Equal, candidates, paper
 from relnet.recipes.models import LINEAR_MODELS, MODEL_NAMES, ModelName, model
 from relnet.recipes.text import compare_text, paper_text, text
@@ -16,6 +16,7 @@ __all__ = [
     "compare_copying",
     "compare_text",
     "copying",
+    "long_copying",
     "model",
     "paper",
     "paper_copying",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from relnet import tasks
+from relnet import nn, tasks
 from relnet.recipes.models import LINEAR_MODELS, MODEL_NAMES, ModelName, model
 from relnet.run import RunConfig
 from relnet.train import TrainConfig
@@ -79,6 +79,58 @@ def paper_copying(length: int = 128, mixer: ModelName = "causalrn", max_steps: i
     return copying(
         length, mixer, batch_size=320, max_steps=max_steps, precision="bfloat16", stop_accuracy=None, seed=seed
     )
+
+
+def long_copying(
+    length: int = 20,
+    width: int = 128,
+    windows: Sequence[int] = (1, 2, 3, 4, 5),
+    window_width: int = 32,
+    heads: int = 2,
+    head_width: int = 128,
+    batch_size: int = 32,
+    lr: float = 1e-3,
+    warmup_steps: int = 50,
+    max_steps: int = 2000,
+    checkpoint_every: int = 500,
+    seed: int = 0,
+) -> RunConfig:
+    """Learn on strings of 5 to 20 letters to copy strings ten times as long, those that repeat no 4-gram.
+
+    relnet train long-copying: MINUTES. Then relnet exam RUN --lengths 20 50 100 200.
+
+    Two CausalRN blocks without positions: heads with windows, which gather the last letters, then heads that see everything and look
+    those letters up, as in docs/theory.md; wide ones, since a head of width d lifts the right source by e^sqrt(d - 1) over the others.
+
+    Args:
+        length: Letters in the longest training string; the shortest has 5.
+        width: Of the residual stream.
+        windows: Of the first block's heads: how many letters back each one sees.
+        window_width: Of each head of the first block.
+        heads: Of the second block.
+        head_width: Of each head of the second block.
+        batch_size: Strings an update.
+        lr: Learning rate after the warm-up; it falls to 0 by a cosine.
+        warmup_steps: Updates over which the learning rate rises from 0.
+        max_steps: Updates to do.
+        checkpoint_every: Updates between checkpoints.
+        seed: Of weights and strings.
+    """
+    task = tasks.UnrepeatedCopying(length=length, layout="jelassi2024", min_length=min(5, length))
+    gather = nn.CausalRNConfig(hidden=window_width * len(windows), heads=len(windows), windows=tuple(windows))
+    look_up = nn.CausalRNConfig(hidden=head_width * heads, heads=heads)
+    shape = nn.ModelConfig(task.vocab_size, width, 2, None, (gather, look_up), positions="none")
+    train = TrainConfig(
+        steps=max_steps,
+        batch_size=batch_size,
+        lr=lr,
+        warmup_steps=warmup_steps,
+        schedule="cosine",
+        seed=seed,
+        stop_accuracy=None,
+        checkpoint_every=checkpoint_every,
+    )
+    return RunConfig("windowed-causalrn", task, shape, train)
 
 
 def compare_copying(

@@ -19,6 +19,7 @@ LETTER_TASKS: dict[str, type[tasks.LetterTask]] = {
     "prefix-lookup": tasks.PrefixLookup,
     "suffix-lookup": tasks.SuffixLookup,
     "duplicated-ngram": tasks.DuplicatedNgram,
+    "unrepeated-copying": tasks.UnrepeatedCopying,
     "recall": tasks.AssociativeRecall,
     "selective-copying": tasks.SelectiveCopying,
     "induction-heads": tasks.InductionHeads,

@@ -11,6 +11,7 @@ from relnet.tasks.text import Text
 from relnet.tasks.text_questions import PhoneBook, Question, TextCopy, TextTask, UniformCopy
 from relnet.tasks.token_store import Span
 from relnet.tasks.tokenised import Tokenised, Tokeniser
+from relnet.tasks.unrepeated import UnrepeatedCopying
 
 # The registry of tasks: what a run's config can hold.
 AnyTask = (
@@ -18,6 +19,7 @@ AnyTask = (
     | PrefixLookup
     | SuffixLookup
     | DuplicatedNgram
+    | UnrepeatedCopying
     | AssociativeRecall
     | SelectiveCopying
     | InductionHeads
@@ -53,6 +55,7 @@ __all__ = [
     "Tokeniser",
     "TrainingTask",
     "UniformCopy",
+    "UnrepeatedCopying",
     "read_squad",
     "score",
 ]

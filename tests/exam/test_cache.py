@@ -6,7 +6,7 @@ import torch
 
 import relnet
 from relnet import exam, nn
-from relnet.tasks import Copying
+from relnet.tasks import Copying, ParagraphQuestion, Tokeniser
 
 
 def model(seed=0, **changes):
@@ -23,6 +23,10 @@ class Counting(exam.ModelSubject):
     def logits(self, ids):
         self.asked += len(ids)
         return super().logits(ids)
+
+    def start(self, prompts):
+        self.asked += len(prompts)
+        return super().start(prompts)
 
 
 def ask(cache, subject, **options):
@@ -90,3 +94,28 @@ def test_rows_come_back_as_they_were(tmp_path):
     kept = [json.loads(line)["row"] for line in (tmp_path / "cache.jsonl").read_text().splitlines()]
     assert kept == [json.loads(row.to_json()) for row in rows]
     assert ask(exam.ResultCache(tmp_path / "cache.jsonl"), Counting(model())) == rows
+
+
+def test_known_answers_to_paragraph_questions_are_kept_by_questions_tokenizer_and_model(tmp_path):
+    torch.manual_seed(0)
+    shape = nn.ModelConfig(256, 16, 1, None, nn.AttentionConfig(), positions="none")
+    reader = Counting(nn.SequenceModel(shape))
+    questions = [
+        ParagraphQuestion("1", "a cat sat", "Who?", ("cat",)),
+        ParagraphQuestion("2", "cats", "Who?", ("cats",)),
+    ]
+
+    def ask_questions(questions=questions, bin=20, identity="bytes", **options):
+        spell = Tokeniser(lambda text: list(text.encode()), lambda ids: bytes(ids).decode("latin-1"), 256, (), identity)
+        cache = exam.ResultCache(tmp_path / "cache.jsonl")
+        before = reader.asked
+        (row,) = exam.answer_questions(reader, spell, questions, bins=[bin], cache=cache, **options)
+        return row, reader.asked - before
+
+    first, _ = ask_questions()
+    assert ask_questions() == (first, 0)
+    others = [{"questions": questions[:1]}, {"identity": "others"}, {"identity": ""}, {"bin": 9}, {"max_tokens": 5}]
+    assert all(ask_questions(**other)[1] > 0 for other in others)
+    with torch.no_grad():
+        reader.model.head.weight[0] += 1
+    assert ask_questions()[1] > 0

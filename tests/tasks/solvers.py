@@ -34,6 +34,13 @@ def duplicated_ngram(prompt, ngram):
     return {string}
 
 
+def unrepeated_copying(prompt, ngram):
+    (string,) = copying(prompt)
+    ngrams = [string[i : i + ngram] for i in range(len(string) - ngram + 1)]
+    assert len(set(ngrams)) == len(ngrams), f"{string} repeats a {ngram}-gram"
+    return {string}
+
+
 def recall(prompt, key, value):
     pairs, asked = re.fullmatch(r"<BOS>([a-z]+)<SEP>(.+)", prompt).groups()
     pairs = [pairs[i : i + key + value] for i in range(0, len(pairs), key + value)]

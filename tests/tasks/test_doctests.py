@@ -13,12 +13,25 @@ from relnet.tasks import (
     text_questions,
     text_tokens,
     tokenised,
+    unrepeated,
 )
 
 
 @pytest.mark.parametrize(
     "module",
-    [copying, draws, lookup, memory, question_answering, scores, text, text_questions, text_tokens, tokenised],
+    [
+        copying,
+        draws,
+        lookup,
+        memory,
+        question_answering,
+        scores,
+        text,
+        text_questions,
+        text_tokens,
+        tokenised,
+        unrepeated,
+    ],
     ids=lambda module: module.__name__,
 )
 def test_the_examples_in_the_documentation_run(module):

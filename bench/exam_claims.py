@@ -1,0 +1,120 @@
+"""Claims J5 to J8 of "Repeat After Me" (arXiv 2402.01032) at the size of a CPU: eight models, trained on up to 20 letters.
+
+    copying             samples until 99 % (J5), longer strings (J6), strings with a duplicated n-gram for n = 2 to 8 (J7)
+    prefix and suffix lookup of 3-grams, longer strings (J8)
+
+Width 128, no learned positions: Transformers of 2 blocks (8 heads, MLP of 512) by four ways to know positions, LSTM of 2 layers, CausalRN,
+Linear CausalRN and Mamba of 4 blocks. One seed, Adam at 1e-3, batches of 64 packed rows, until 99 % has stayed for 20 updates or --steps.
+
+    python bench/exam_claims.py RUNS --json results/exam.jsonl --models causalrn transformer-hard-alibi --tasks copying
+
+What RUNS holds is not trained again, and an interrupted training goes on; new lines take the place of earlier ones. --tables trains nothing
+and prints what the file holds as the tables of results/exam.md.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from relnet import nn, protocol, report, tasks
+from relnet.recipes.exam import transformers_model
+from relnet.train import TrainConfig
+from relnet.train.log import versions
+
+WIDTH, LENGTH, NUM = 128, 20, 128
+LENGTHS = (10, 20, 25, 30, 40, 60, 80)
+NGRAMS = (2, 3, 4, 5, 6, 8)
+MIXERS: dict[str, tuple[nn.CausalMixerConfig, int, int | None]] = {
+    **{
+        f"transformer-{positions.replace('_', '-')}": (nn.AttentionConfig(heads=8, positions=positions), 2, 4 * WIDTH)
+        for positions in ("none", "rope", "alibi", "hard_alibi")
+    },
+    "lstm": (nn.LSTMConfig(), 2, None),
+    "linear-causalrn": (nn.LinearCausalRNConfig(), 4, None),
+    "causalrn": (nn.CausalRNConfig(), 4, None),
+}
+MODELS = (*MIXERS, "mamba")
+
+
+def candidate(name: str) -> protocol.Candidate:
+    if name == "mamba":
+        return transformers_model("mamba", WIDTH, 4)
+    mixer, depth, mlp = MIXERS[name]
+
+    def build(vocab_size: int, context: int) -> torch.nn.Module:
+        return nn.SequenceModel(nn.ModelConfig(vocab_size, WIDTH, depth, context, mixer, mlp=mlp, positions="none"))
+
+    return protocol.Candidate(name, build, f"{mixer}, width {WIDTH}, depth {depth}, MLP {mlp}, no positions")
+
+
+def papers(steps: int) -> dict[str, protocol.Paper]:
+    train = TrainConfig(steps=steps, checkpoint_every=100)
+    duplicates = tuple(tasks.DuplicatedNgram(LENGTH, "jelassi2024", ngram=ngram) for ngram in NGRAMS)
+    return {
+        "copying": protocol.Paper(tasks.Copying(LENGTH, "jelassi2024"), LENGTHS, train, duplicates),
+        "prefix-lookup": protocol.Paper(tasks.PrefixLookup(LENGTH, "jelassi2024"), LENGTHS, train),
+        "suffix-lookup": protocol.Paper(tasks.SuffixLookup(LENGTH, "jelassi2024"), LENGTHS, train),
+    }
+
+
+def tables(lines: list[dict[str, Any]]) -> str:
+    """Free-running: whole strings that are exact, %, and in the first column the rows until 99 % of the answers were right in training."""
+    parts = []
+    for task in papers(1):
+        own = [line for line in lines if line["task"].startswith(task) and line["mode"] == "free_running"]
+        if own:
+            parts.append(_table(f"{task}: length", own, [str(length) for length in LENGTHS], "length"))
+    duplicates = [line for line in lines if line["task"].startswith("duplicated") and line["mode"] == "free_running"]
+    for line in duplicates:
+        line["ngram"] = line["task"].split("-")[2]
+    parts.append(_table(f"{LENGTH} letters, duplicated n-gram: n", duplicates, [str(n) for n in NGRAMS], "ngram"))
+    return "\n\n".join(parts)
+
+
+def _table(title: str, lines: list[dict[str, Any]], columns: list[str], key: str) -> str:
+    rows = [[title, "rows to 99 %", *columns], ["---", *["---:"] * (len(columns) + 1)]]
+    for name in MODELS:
+        found = {str(line[key]): line for line in lines if line["subject"] == name}
+        if not found:
+            rows.append([name, "not run", *[""] * len(columns)])
+            continue
+        one = next(iter(found.values()))
+        seen = f"{one['samples_to_99']:,}" if one["samples_to_99"] else f">{one['samples']:,}"
+        rows.append([name, seen, *(f"{100 * found[at]['exact'] / found[at]['items']:.3g}" for at in columns)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="?", default=Path("runs/exam-claims"))
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--tasks", nargs="+", choices=papers(1), default=list(papers(1)))
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--lrs", nargs="+", type=float, default=[1e-3])
+    parser.add_argument("--tables", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.tables:
+        print(tables(report.read_exam(arguments.json)))
+        return
+    asked = papers(arguments.steps)
+    for task in arguments.tasks:
+        for name in arguments.models:
+            began = time.monotonic()
+            lines = protocol.sit([candidate(name)], [asked[task]], arguments.runs, lrs=arguments.lrs, num=NUM)
+            kept = [line | {"versions": versions()} for line in lines if line["subject"] == name]
+            protocol.add_lines(arguments.json, kept)
+            free = {
+                f"{line['task']} {line['length']}": line["exact"]
+                for line in kept
+                if line["mode"] == "free_running" and task in line["task"]
+            }
+            print(name, task, f"{time.monotonic() - began:.0f} s", json.dumps(free), flush=True)
+
+
+if __name__ == "__main__":
+    main()

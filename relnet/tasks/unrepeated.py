@@ -1,0 +1,109 @@
+"""Copying strings that repeat no n-gram, but many shorter ones: short strings that need the keys which long ones need.
+
+    <BOS> string <SEP> string <EOS>
+
+Who copies by looking up the last k letters is wrong where a k-gram stands twice. Among uniform strings of 20 letters 1 in 100 repeats
+a 3-gram, so they ask for no more than 3 letters; among those of 200 letters 2 in 3 do. Here most short strings do as well.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relnet.tasks.copying import Copying
+from relnet.tasks.draws import Stream
+from relnet.tasks.letters import NUM_LETTERS, Part
+
+# How often a training string has an (n-1)-gram written over another place.
+MOST_PLANTED = 3
+
+
+@dataclass(frozen=True)
+class UnrepeatedCopying(Copying):
+    """Copy a string that repeats no n-gram. Training strings repeat shorter ones on purpose; exam strings are as uniform as can be.
+
+    A training string is over a few letters of its own, or has (n-1)-grams written over other places; an exam string is over all 26
+    letters. In both, a letter that would repeat an n-gram is drawn anew among those that do not. A row holds one example, in either
+    layout: another one might repeat what this one must not.
+
+    ngram: what no string repeats. alphabets: how many letters a training string may have, each as likely as the next; those with fewer
+    n-grams than twice its length are left out. ValueError for an ngram under 2, and for alphabets out of 1 to 26 or all too small.
+
+    >>> UnrepeatedCopying(length=6, ngram=2, alphabets=(4,)).show()
+     0 <BOS>
+     0 a
+     0 t
+     0 a
+     0 a
+     0 <SEP> a
+     0 a     s
+     0 s     a
+     0 a     t
+     0 t     a
+     0 a     a
+     0 a     <EOS>
+    """
+
+    ngram: int = 4
+    alphabets: tuple[int, ...] = (3, 4, 6, 10, NUM_LETTERS)
+
+    def __post_init__(self) -> None:
+        if self.ngram < 2:
+            raise ValueError(f"ngram {self.ngram}: at least 2 letters wanted")
+        strange = [size for size in self.alphabets if not 1 <= size <= NUM_LETTERS]
+        if strange:
+            raise ValueError(
+                f"alphabets {self.alphabets}: {strange[0]} is no number of letters from 1 to {NUM_LETTERS}"
+            )
+        super().__post_init__()
+        if not self._large_enough(self.length):
+            raise ValueError(
+                f"alphabets {self.alphabets}: too few letters for strings of {self.length} without a repeated "
+                f"{self.ngram}-gram; give more letters or a larger ngram"
+            )
+
+    @property
+    def kind(self) -> str:
+        """unrepeated-copying, with the letters of what is not repeated."""
+        return f"unrepeated-copying-{self.ngram}"
+
+    @property
+    def longest(self) -> int:
+        """Up to here half of all n-grams are left over, and a string is soon found."""
+        return NUM_LETTERS**self.ngram // 2
+
+    def draw(self, stream: Stream, length: int) -> list[Part]:
+        """An exam string."""
+        return self._pose(self._without_repeat(stream, self.letters(stream, length), range(NUM_LETTERS)))
+
+    def _row(self, stream: Stream) -> list[tuple[int, list[int], list[int]]]:
+        shortest = self.length if self.layout == "cui2024" else self.min_length or self.shortest
+        length = shortest + int(stream.below(self.length - shortest + 1, 1)[0])
+        return [(0, *self._lay_out(self._pose(self._training_string(stream, length))))]
+
+    def _training_string(self, stream: Stream, length: int) -> list[int]:
+        sizes = self._large_enough(length)
+        alphabet = stream.distinct(NUM_LETTERS, sizes[int(stream.below(len(sizes), 1)[0])]).tolist()
+        string = [self.FIRST_LETTER + alphabet[index] for index in stream.below(len(alphabet), length).tolist()]
+        planted = self.ngram - 1
+        if length > planted:
+            for _ in range(int(stream.below(MOST_PLANTED + 1, 1)[0])):
+                first, second = stream.below(length - planted + 1, 2).tolist()
+                string[second : second + planted] = string[first : first + planted]
+        return self._without_repeat(stream, string, alphabet)
+
+    def _without_repeat(self, stream: Stream, string: list[int], alphabet: Sequence[int]) -> list[int]:
+        """The string with each letter that would repeat an n-gram drawn anew; all of it, where no letter is left."""
+        seen: set[tuple[int, ...]] = set()
+        for end in range(self.ngram, len(string) + 1):
+            start = tuple(string[end - self.ngram : end - 1])
+            if (*start, string[end - 1]) in seen:
+                free = [self.FIRST_LETTER + one for one in alphabet if (*start, self.FIRST_LETTER + one) not in seen]
+                if not free:
+                    again = [self.FIRST_LETTER + alphabet[n] for n in stream.below(len(alphabet), len(string)).tolist()]
+                    return self._without_repeat(stream, again, alphabet)
+                string[end - 1] = free[int(stream.below(len(free), 1)[0])]
+            seen.add((*start, string[end - 1]))
+        return string
+
+    def _large_enough(self, length: int) -> list[int]:
+        return [size for size in self.alphabets if size**self.ngram >= 2 * length]

@@ -1,0 +1,61 @@
+import pytest
+import torch
+
+from relnet.tasks import UnrepeatedCopying
+
+
+def strings(task, items):
+    return [task.decode(answer).removesuffix("<EOS>") for answer in items.answers]
+
+
+def trained(task, num):
+    batch = task.sample(num, seed=0, index=0)
+    return [task.decode(row).split("<BOS>")[1].split("<SEP>")[0] for row in batch.inputs]
+
+
+def repeats(string, ngram):
+    ngrams = [string[i : i + ngram] for i in range(len(string) - ngram + 1)]
+    return len(set(ngrams)) < len(ngrams)
+
+
+def test_most_training_strings_repeat_3_grams_and_few_exam_strings_do():
+    task = UnrepeatedCopying(length=20)
+    assert sum(repeats(string, 3) for string in trained(task, 400)) > 200
+    assert sum(repeats(string, 3) for string in strings(task, task.items(400, 20, seed=0))) < 20
+    assert not any(repeats(string, 4) for string in trained(task, 400))
+
+
+def test_training_strings_have_the_alphabets_letters_and_exam_strings_all():
+    task = UnrepeatedCopying(length=30, alphabets=(3, 5))
+    sizes = [len(set(string)) for string in trained(task, 100)]
+    assert max(sizes) == 5
+    assert 3 in sizes
+    assert len(set("".join(trained(task, 100)))) == 26
+    assert min(len(set(string)) for string in strings(task, task.items(100, 30, seed=0))) > 10
+
+
+def test_a_row_holds_one_example_of_every_length_from_the_shortest():
+    task = UnrepeatedCopying(length=20, layout="jelassi2024", min_length=5)
+    batch = task.sample(300, seed=0, index=0)
+    assert (batch.segments.amax(1) == 0).all()
+    lengths = (batch.targets != -1).sum(1) - 1
+    assert torch.equal(lengths.unique(), torch.arange(5, 21))
+
+
+def test_a_nearly_used_up_alphabet_still_gives_strings():
+    # Two letters have 16 4-grams, and walks run into dead ends.
+    task = UnrepeatedCopying(length=8, alphabets=(2,))
+    assert not any(repeats(string, 4) for string in trained(task, 200))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"alphabets": (3, 27)}, r"alphabets \(3, 27\): 27 is no number of letters from 1 to 26"),
+        ({"alphabets": (2,), "length": 20}, r"alphabets \(2,\): too few letters for strings of 20"),
+        ({"ngram": 1}, "ngram 1: at least 2"),
+    ],
+)
+def test_wrong_settings_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        UnrepeatedCopying(**changes)
