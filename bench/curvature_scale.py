@@ -1,4 +1,4 @@
-"""Does the spectral norm hold as J shrinks, which is what a penalty makes it do? The least ratio ||J^T u|| / ||J||_2 over samples, by scale.
+"""Does the spectral norm hold as J shrinks, which is what a penalty makes it do? Least ratio ||J^T u|| / ||J||_2 over samples, by scale.
 
 Matrices of 10 x 64 normal entries times the scale, float32, n = 10 steps (the rank); a JSON line a seed, scale and method. "absolute test"
 is Lanczos on J J^T as the paper's algorithm 1 has it: without reorthogonalisation, and with a new random vector where beta < 1e-5.
