@@ -66,12 +66,12 @@ def test_more_steps_or_probes_come_nearer(norm):
     torch.manual_seed(0)
     model = tiny_model(dropout=0.0)
     inputs, targets = few()
-    exact = float(EXACT(model, inputs, targets))
+    exact = EXACT(model, inputs, targets).item()
     if norm == "spectral":
-        values = [float(CurvaturePenalty(0.3, 0.2, norm, n)(model, inputs, targets)) for n in (1, 8)]
+        values = [CurvaturePenalty(0.3, 0.2, norm, n)(model, inputs, targets).item() for n in (1, 8)]
         assert values[0] < values[1] <= exact * (1 + 1e-5)
     else:
-        many = [float(CurvaturePenalty(0.3, 0.2, norm, 64)(model, inputs, targets)) for _ in range(2)]
+        many = [CurvaturePenalty(0.3, 0.2, norm, 64)(model, inputs, targets).item() for _ in range(2)]
         # The Frobenius norm is the larger one, and two estimates of it are near each other.
         assert min(many) > exact
         assert max(many) < 1.3 * min(many)
@@ -168,10 +168,10 @@ def test_a_run_logs_what_was_added_and_trains_on_it(tmp_path):
     assert all("penalty" not in line for line in plain)
     batch = SuccessorTask().sample(8, 0, 0)
     first = EXACT(tiny_model(dropout=0.0), batch.inputs, batch.targets)
-    assert lines[0]["penalty"] == pytest.approx(float(first), rel=1e-5)
+    assert lines[0]["penalty"] == pytest.approx(first.item(), rel=1e-5)
     # The loss is the cross-entropy alone: before the first update that of the run without.
     assert lines[0]["loss"] == pytest.approx(plain[0]["loss"], rel=1e-6)
-    assert lines[-1]["penalty"] < float(EXACT(trained(tmp_path / "without"), batch.inputs, batch.targets)) / 2
+    assert lines[-1]["penalty"] < EXACT(trained(tmp_path / "without"), batch.inputs, batch.targets).item() / 2
 
 
 def trained(folder):
