@@ -144,15 +144,47 @@ def structure_figure(lines: list[Line], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def error_figure(lines: list[Line], path: Path) -> None:
-    """Mean error against products spent, over all seeds, a panel a case."""
+def by_case(lines: list[Line]) -> dict[str, dict[str, dict[float, list[float]]]]:
+    """Errors of all seeds by case, method and products."""
     cases: dict[str, dict[str, dict[float, list[float]]]] = {}
     for line in lines:
         of_case = cases.setdefault(line["case"], {})
         for row in line["rows"]:
             of_case.setdefault(row["method"], {}).setdefault(row["products"], []).append(row["error"])
+    return cases
+
+
+def error_table(lines: list[Line]) -> None:
+    """Print the means over seeds as rows of a Markdown table, and in how many seeds the orderings that are claimed hold."""
+    for case, methods in by_case(lines).items():
+        m, d = next(line["shape"][1:] for line in lines if line["case"] == case)
+        products = sorted(methods["power"])
+        print(f"| **{case}**, {m} x {d}: products | " + " | ".join(f"**{n}**" for n in products) + " |")
+        for method, found in methods.items():
+            if method != "svds":
+                print(f"| {method} | " + " | ".join(f"{statistics.mean(found[n]):.1e}" for n in products) + " |")
+        spent = list(methods["svds"])
+        error = statistics.mean(error for errors in methods["svds"].values() for error in errors)
+        print(f"| svds: {error:.0e} after {min(spent):.0f} to {max(spent):.0f} | | | | |")
+        for better, worse in (
+            ("rectangular Lanczos", "plain Lanczos"),
+            ("rectangular Lanczos", "power"),
+            ("Golub-Kahan", "power"),
+        ):
+            if better in methods:
+                # Where both are exact to rounding there is no order.
+                holds = {
+                    n: [a <= b + 1e-12 for a, b in zip(methods[better][n], methods[worse][n], strict=True)]
+                    for n in products
+                }
+                print(f"    {better} <= {worse}: " + ", ".join(f"{n}: {sum(of)}/{len(of)}" for n, of in holds.items()))
+
+
+def error_figure(lines: list[Line], path: Path) -> None:
+    """Mean error against products spent, over all seeds, a panel a case."""
+    cases = by_case(lines)
     figure = Figure(figsize=(12, 7.5), layout="constrained", facecolor="white")
-    panels = figure.subplots(3, 4).flat
+    panels = figure.subplots(3, 4).ravel()
     for axes, (case, methods) in zip(panels, cases.items(), strict=False):
         for number, (method, found) in enumerate((name, rows) for name, rows in methods.items() if name != "svds"):
             products = sorted(found)
@@ -162,10 +194,9 @@ def error_figure(lines: list[Line], path: Path) -> None:
         axes.set_title(case, fontsize=9)
         axes.set_ylim(1e-17, 1)
         _plain(axes)
-    for axes in list(panels)[: max(0, 12 - len(cases))]:
+    for axes in panels[len(cases) :]:
         axes.set_axis_off()
-    figure.axes[0].legend(frameon=False, fontsize=7)
-    figure.axes[-1].set_axis_off()
+    panels[0].legend(frameon=False, fontsize=7)
     figure.supxlabel("products with A or its transpose", fontsize=10)
     figure.supylabel("1 - ||Aᵀu|| / ||A||", fontsize=10)
     figure.savefig(path, dpi=130)
@@ -229,6 +260,8 @@ def main() -> None:
         lines = read(path)
         draw(lines, path.with_suffix(".png"))
         print(f"drew {path.with_suffix('.png')}")
+        if name == "error":
+            error_table(lines)
         if "attacks" in lines[0].get("test", {}):
             table(lines)
 
