@@ -10,9 +10,11 @@ validation figures, test figures are to be reported.
 import argparse
 import io
 import json
+import platform
 import statistics
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -20,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relnet.curvature import HessianRegularizer, JacobianRegularizer, check_model, hessian, jacobian, spectral_norm
-from relnet.curvature.attacks import evaluate_attacks, masked_at
+from relnet.curvature.attacks import AttackName, evaluate_attacks, masked_at
 
 METHODS = {
     "hutchinson": {"norm": "frobenius"},
@@ -110,9 +112,13 @@ def train(given: argparse.Namespace, run: dict[str, object], data: Split) -> tup
     return model, statistics.median(seconds)
 
 
-def measure(given: argparse.Namespace, model: nn.Module, split: Split) -> dict[str, object]:
+def measure(
+    given: argparse.Namespace, model: nn.Module, split: Split, attacks: Sequence[AttackName]
+) -> dict[str, object]:
     x, y = (part[: given.attacked] for part in split)
-    results = evaluate_attacks(model, x, y, eps=given.eps, restarts=given.restarts, queries=given.queries)
+    results = evaluate_attacks(
+        model, x, y, eps=given.eps, attacks=attacks, restarts=given.restarts, queries=given.queries
+    )
     A = (
         jacobian(model, x)
         if given.operator == "jacobian"
@@ -132,7 +138,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True, help="file of finished runs; grows by a line a run")
     parser.add_argument("--operator", choices=("jacobian", "hessian"), default="jacobian")
     parser.add_argument("--methods", nargs="+", choices=("none", "pgd", *METHODS), default=["none", "pgd", *METHODS])
-    parser.add_argument("--weights", type=float, nargs="+", default=[0.001, 0.003, 0.01, 0.03, 0.1])
+    parser.add_argument("--weights", type=float, nargs="+", default=[0.003, 0.01, 0.03, 0.1])
     parser.add_argument("--train-eps", type=float, nargs="+", default=[0.03, 0.06, 0.1], help="of PGD training")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, default=30)
@@ -147,12 +153,13 @@ def main() -> None:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     done = [json.loads(line)["run"] for line in given.json.read_text().splitlines()] if given.json.exists() else []
     data = "digits" if given.data == "digits" else "cifar10"
-    settings = {
-        "data": data,
-        "operator": given.operator,
-        "epochs": given.epochs,
-        "iters": given.iters,
-        "batch_size": given.batch_size,
+    names = ("operator", "epochs", "iters", "batch_size", "eps", "attacked", "restarts", "queries")
+    settings = {"data": data, **{name: getattr(given, name) for name in names}}
+    about = {
+        "commit": commit,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
     }
     for seed in given.seeds:
         for method in given.methods:
@@ -162,17 +169,23 @@ def main() -> None:
                     continue
                 start = time.perf_counter()
                 model, step = train(given, run, training)
-                found = {"validation": measure(given, model, validation), "test": measure(given, model, test)}
+                found = {
+                    # Square, which needs no gradient and most of the time, only tells whether PGD can be trusted.
+                    "validation": measure(given, model, validation, ["pgd"]),
+                    "test": measure(given, model, test, ["pgd", "square"]),
+                }
                 line = {
                     "run": run,
                     "seconds_a_step": step,
                     "seconds": time.perf_counter() - start,
                     **found,
-                    "commit": commit,
+                    **about,
                 }
                 with given.json.open("a") as file:
                     file.write(json.dumps(line) + "\n")
-                print(f"{method} {weight} seed {seed}: {found['test']['attacks']} {step * 1e3:.1f} ms a step")
+                print(
+                    f"{method} {weight} seed {seed}: {found['test']['attacks']} {step * 1e3:.1f} ms a step", flush=True
+                )
 
 
 if __name__ == "__main__":

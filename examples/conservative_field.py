@@ -11,7 +11,7 @@ from torch import nn
 from relnet.curvature import jacobian, symmetry_penalty
 
 
-def train(weight: float, size: int, steps: int, seed: int) -> tuple[float, float]:
+def train(weight: float, size: int, steps: int, seed: int, norm: str = "frobenius") -> tuple[float, float]:
     """Return R^2 and ||J - J^T||_F^2 / ||J||_F^2 on fresh samples."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(size, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, size))
@@ -21,7 +21,7 @@ def train(weight: float, size: int, steps: int, seed: int) -> tuple[float, float
         x = torch.randn(128, size)
         loss = (model(x) - x.cos() - 0.1 * torch.randn_like(x)).square().mean()
         if weight:
-            loss = loss + weight * symmetry_penalty(jacobian(model, x), "frobenius") / size**2
+            loss = loss + weight * symmetry_penalty(jacobian(model, x), norm) / size**2
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -40,11 +40,12 @@ def main(arguments: list[str] | None = None) -> dict[float, tuple[float, float]]
     parser.add_argument("--size", type=int, default=8)
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--weights", type=float, nargs="+", default=[0.0, 30.0])
+    parser.add_argument("--norm", choices=("frobenius", "spectral"), default="frobenius")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
     found = {}
     for weight in given.weights:
-        found[weight] = train(weight, given.size, given.steps, given.seed)
+        found[weight] = train(weight, given.size, given.steps, given.seed, given.norm)
         print(f"weight {weight}: R^2 {found[weight][0]:.3f}, asymmetry {found[weight][1]:.2e}")
     return found
 

@@ -53,9 +53,8 @@ class TrainingProgress:
             self._validation = f"  validation {record.bits_per_byte:.3f} bits/byte"
         elapsed = max(time.monotonic() - self._began, 1e-9)
         speed = (record.step - self._first_step) / elapsed
-        numbers = (
-            f"loss {record.loss:.3f}  accuracy {record.window_accuracy:6.1%}{self._validation}  {speed:.2f} steps/s"
-        )
+        penalty = "" if record.penalty is None else f"  penalty {record.penalty:.3g}"
+        numbers = f"loss {record.loss:.3f}{penalty}  accuracy {record.window_accuracy:6.1%}{self._validation}  {speed:.2f} steps/s"
         if self._bar:
             self._bar.update(self._task, completed=record.step, numbers=numbers)
         elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES or record.step == self._steps:

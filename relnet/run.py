@@ -23,7 +23,7 @@ from cattrs.strategies import configure_tagged_union
 
 from relnet import exam, nn, report, tasks
 from relnet import train as training
-from relnet.train import StepRecord, TrainConfig, TrainResult, Validation
+from relnet.train import CurvaturePenalty, StepRecord, TrainConfig, TrainResult, Validation
 
 CONFIG_FORMAT = 1
 # Where run folders go unless a folder is named: set it to a place outside of a work tree.
@@ -35,12 +35,13 @@ SAMPLE_TOKENS = 200
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides a run's numbers: a name for tables, the task, the model's shape, the training settings (seed included)."""
+    """All that decides a run's numbers: a name for tables, task, model's shape, training settings (seed included), penalty (or none)."""
 
     name: str
     task: tasks.AnyTask
     model: nn.ModelConfig
     train: TrainConfig
+    penalty: CurvaturePenalty | None = None
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,9 @@ def train(
         _check_config(config, place)
         settings = config_to_json(config)
         model = build_model(config)
+        if config.penalty:
+            few = config.task.sample(2, config.train.seed, 0)
+            config.penalty.check(model, few.inputs, few.targets)
         validation = _Validation(config, config.task, model) if isinstance(config.task, tasks.Text) else None
 
         def begin() -> None:
@@ -233,6 +237,7 @@ def train(
             on_start=begin,
             on_step=on_step,
             validate=validation,
+            penalty=config.penalty,
             trackers=trackers,
             resume=resume,
         )

@@ -1,6 +1,7 @@
 """relnet train."""
 
 import contextlib
+import dataclasses
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,10 @@ import tyro
 from relnet import nn, recipes, report, run
 from relnet.commands.console import out, status
 from relnet.commands.resuming import check_resumable
+from relnet.curvature.penalties import Norm
 from relnet.progress import PreparingProgress, TrainingProgress
 from relnet.run import RunConfig
-from relnet.train import seconds_per_step
+from relnet.train import CurvaturePenalty, seconds_per_step
 
 
 def _brief(function) -> str:
@@ -48,13 +50,21 @@ class Train:
     """auto, cpu, cuda, mps, or one GPU such as cuda:1."""
     track: tuple[str, ...] = ()
     """Other places to log to, by accelerate's names (tensorboard, wandb, ...); log.jsonl is always written."""
+    jacobian_weight: float = 0.0
+    """In the loss, of the squared norm of the logits' Jacobian by the embedded input; the log's `penalty` is what it adds."""
+    hessian_weight: float = 0.0
+    """Of the squared norm of the Hessian of a string's mean cross-entropy by the embedded input."""
+    penalty_norm: Norm = "spectral"
+    """spectral: the largest singular value; frobenius: all of them."""
+    penalty_iters: int = 4
+    """Solver steps (spectral) or random probes (frobenius) of a penalty."""
 
     def __call__(self) -> None:
         """Run the command."""
         if self.resume:
             check_resumable(self.out)
         with PreparingProgress(status) as preparing:
-            (config,) = run.prepared([self.recipe], preparing)
+            (config,) = run.prepared([self._penalised()], preparing)
         task, settings = config.task, config.train
 
         def start(_: RunConfig, model: nn.SequenceModel) -> None:
@@ -62,7 +72,7 @@ class Train:
                 f"{config.name} on {task.name}, {task.rows}: {model.num_parameters:,} weights without "
                 f"embeddings, at most {settings.steps} steps of {settings.batch_size}; run folder: {folder}"
             )
-            seconds = seconds_per_step(model, task, settings, self.device)
+            seconds = seconds_per_step(model, task, settings, self.device, config.penalty)
             status.print(f"about {seconds:.2f} s a step: at most {report.duration(seconds * settings.steps)}")
             shown.enter_context(progress)
 
@@ -81,3 +91,9 @@ class Train:
         with status.status("examining ..."):
             run.examine_unless_done(finished)
         out.print(report.table(report.read_runs([finished.folder])))
+
+    def _penalised(self) -> RunConfig:
+        weights = (self.jacobian_weight, self.hessian_weight)
+        # 0 is no penalty; whatever else is given, CurvaturePenalty takes or refuses.
+        penalty = CurvaturePenalty(*weights, self.penalty_norm, self.penalty_iters) if any(weights) else None
+        return dataclasses.replace(self.recipe, penalty=penalty)

@@ -53,7 +53,7 @@ def evaluate_attacks(
 ) -> list[AttackResult]:
     """Return a result for each attack and eps, on samples x (B, *in) in [0, 1] with labels y (B,) int64.
 
-    model: returns logits (B, classes); a copy of it is attacked, in eval mode and without gradients of parameters.
+    model: returns logits (B, classes); a copy of it is attacked, in eval mode, float32 and without gradients of parameters.
     pgd: `steps` steps of 2 eps / steps from a random start, the worst of `restarts`. square: `queries` queries, no gradient. auto: APGD on
     cross-entropy and on the logit ratio, DeepFool and Square in turn, on what still stands (standard strength: steps=100, restarts=5,
     queries=5000; at least 4 classes). The random numbers are the seed's, and the global ones are left as they were.
@@ -61,7 +61,7 @@ def evaluate_attacks(
     ModuleNotFoundError: the extra is not installed.
     """
     _check(x, y, eps, attacks, norm, steps, restarts, queries)
-    frozen = copy.deepcopy(model).eval().requires_grad_(False)
+    frozen = copy.deepcopy(model).eval().float().requires_grad_(False)
     inputs, labels = x.detach().float().cpu(), y.detach().cpu()
     device = next((parameter.device for parameter in frozen.parameters()), x.device)
     logits = _logits(frozen, inputs, batch_size, device)

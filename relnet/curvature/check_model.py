@@ -33,9 +33,10 @@ def check_model(model: Callable[[Tensor], Tensor], x: Tensor) -> list[Finding]:
 
     model: a module or function, called in the state (training or not) in which it will be trained. x: (B, *in), B >= 2 of the samples it
     will see, where they will be. Names: float16, batch_norm, dropout, not_finite, no_gradient, random, coupled_samples,
-    no_second_derivative, no_third_derivative, wrong_second_derivative, zero_hessian, forward_mode. After not_finite or no_gradient nothing
-    more can be checked. Findings up to wrong_second_derivative concern both penalties; no_third_derivative and zero_hessian the Hessian's.
-    ValueError: B < 2, x not floating point.
+    no_second_derivative, no_third_derivative, wrong_second_derivative, zero_hessian, forward_mode. After float16, not_finite or
+    no_gradient nothing more can be checked. Findings up to wrong_second_derivative concern both penalties; no_third_derivative and
+    zero_hessian the Hessian's.
+    ValueError: B < 2, x not floating point, inference mode, a model that does not return one tensor, (B, *out).
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
     >>> [finding.name for finding in check_model(model, torch.randn(3, 4))]
@@ -43,18 +44,24 @@ def check_model(model: Callable[[Tensor], Tensor], x: Tensor) -> list[Finding]:
     """
     if x.dim() == 0 or len(x) < 2 or not x.is_floating_point():
         raise ValueError(f"x is {tuple(x.shape)} {x.dtype}; give at least 2 samples of floating point, (B, *in)")
-    findings = [*_half(model, x), *_layers(model)]
-    if x.dtype == torch.float16:
+    if torch.is_inference_mode_enabled():
+        raise ValueError("inside torch.inference_mode there are no derivatives; torch.no_grad is no hindrance")
+    half = list(_half(model, x))
+    findings = [*half, *_layers(model)]
+    if half:
         return findings
     with _untouched(model, x), torch.enable_grad():
-        x = x.detach().requires_grad_()
+        x = x.detach().clone().requires_grad_()
         y = model(x)
+        if not isinstance(y, Tensor) or y.shape[:1] != x.shape[:1]:
+            what = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+            raise ValueError(f"the model returns {what}; give one that returns a tensor, ({len(x)}, *out)")
         if not y.isfinite().all():
             return [
                 *findings,
                 Finding("not_finite", "the output holds NaN or inf", "Mend the model or its input first."),
             ]
-        weights = torch.randn_like(y)
+        weights = torch.randn(y.shape, dtype=y.dtype if y.is_floating_point() else None, device=y.device)
         if not (_grad(y, x, weights) != 0).any():
             cure = "Look for detach, no_grad, argmax, rounding, or numpy on the way."
             return [*findings, Finding("no_gradient", "the output's derivative by the input is zero everywhere", cure)]
@@ -103,10 +110,10 @@ def _uses_batch(module: nn.Module) -> bool:
 
 
 def _coupled(y: Tensor, x: Tensor, weights: Tensor) -> Iterator[Finding]:
-    """Whether the first sample's output depends on another sample's input."""
-    weights = torch.cat([weights[:1], torch.zeros_like(weights[1:])])
-    others = _grad(y, x, weights)[1:]
-    if (others != 0).any():
+    """Whether the first or the last sample's output depends on another sample's input; both, for a running sum looks one way only."""
+    alone = torch.zeros_like(weights), torch.zeros_like(weights)
+    alone[0][0], alone[1][-1] = weights[0], weights[-1]
+    if (_grad(y, x, alone[0])[1:] != 0).any() or (_grad(y, x, alone[1])[:-1] != 0).any():
         cure = "Products take one sample's matrix at a time: remove what looks across the batch (batch norm, a batch mean)."
         yield Finding("coupled_samples", "one sample's output depends on another sample's input", cure)
 
@@ -176,8 +183,8 @@ def _forward_mode(model: Callable[[Tensor], Tensor], y: Tensor, x: Tensor) -> It
     tangent = torch.randn_like(x)
     try:
         forward = torch.func.jvp(model, (x.detach(),), (tangent,))[1]
-    except RuntimeError:
-        # It says itself that it cannot (NotImplementedError is a RuntimeError).
+    except Exception:
+        # Whatever it is that it says, it is not silent.
         return
     if (forward != 0).any():
         return

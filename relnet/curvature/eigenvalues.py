@@ -42,7 +42,7 @@ def extreme_eigs(
 
     which: "LM" largest modulus, "LA" algebraically largest, "SA" smallest (most negative). "LA" values are lower bounds of the true ones,
     "SA" values upper bounds. For a derivative, v^T A v with the vector found, in grad mode, has the eigenvalue's exact gradient.
-    ValueError: A not symmetric, an unknown `which`, k > min(iters, d).
+    ValueError: A not symmetric, an unknown `which`, k > min(iters, d), v0 of another shape.
 
     >>> from relnet.curvature import from_dense
     >>> A = from_dense(torch.diag_embed(torch.tensor([[1.0, -3.0, 2.0]])), symmetry="symmetric")
@@ -58,11 +58,13 @@ def extreme_eigs(
     n = min(iters, d)
     if not 1 <= k <= n:
         raise ValueError(f"k={k} eigenvalues from {n} steps of {d} x {d} matrices; give 1 <= k <= min(iters, d)")
+    if v0 is None:
+        v0 = torch.randn(B, d, dtype=A.dtype, device=A.device, generator=generator)
+    elif v0.shape != (B, d):
+        raise ValueError(f"v0 has shape {tuple(v0.shape)}; give ({B}, {d})")
     before = A.matvecs
     with solving(A.device):
-        if v0 is None:
-            v0 = torch.randn(B, d, dtype=A.dtype, device=A.device, generator=generator)
-        space = lanczos(A.matvec, v0, n)
+        space = lanczos(A.matvec, v0.to(A.dtype), n)
         square, beta = space.projected[:, :n], space.projected[:, n, n - 1]
         scale = square.abs().amax((1, 2))
         finite = scale.isfinite()

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from relnet.curvature.golub_kahan import golub_kahan
-from relnet.curvature.krylov import norm, solving, top_triplet, unit
+from relnet.curvature.krylov import norm, restarts, solving, top_triplet, unit
 from relnet.curvature.lanczos import lanczos
 from relnet.curvature.operators import BatchedOperator
 
@@ -132,7 +132,8 @@ def top(
         if method == "exact":
             return Triplet(*top_triplet(A.to_dense()), min(m, d), method)
         if method == "power":
-            return Triplet(*_power(A, unit(v0), iters), iters, method)
+            start = torch.where((v0 == 0).all(-1, keepdim=True), restarts(1, v0), v0)
+            return Triplet(*_power(A, unit(start), iters), iters, method)
         if method == "golub_kahan":
             bases = golub_kahan(A, v0, iters)
             s, u, v = top_triplet(bases.projected)

@@ -98,12 +98,12 @@ class BatchedOperator:
 
     def __mul__(self, scale: float | Tensor) -> BatchedOperator:
         factor = scale
-        if isinstance(scale, Tensor) and scale.dim():
-            if scale.shape != self.shape[:1]:
+        if isinstance(scale, Tensor):
+            if scale.shape not in ((), self.shape[:1]):
                 raise ValueError(
                     f"scale has shape {tuple(scale.shape)}; give a number or one a sample, ({self.shape[0]},)"
                 )
-            factor = scale[:, None]
+            factor = scale.to(self.dtype)[..., None]
         matvec, rmatvec = self.matvec, self.rmatvec
         return self._like(self.shape, lambda v: factor * matvec(v), lambda u: factor * rmatvec(u), self.symmetry)
 
@@ -175,10 +175,7 @@ def jacobian_from_outputs(y: Tensor, x: Tensor) -> BatchedOperator:
     """
     _check_tensor("y", y)
     _check_tensor("x", x)
-    if not x.requires_grad or not y.requires_grad:
-        raise ValueError(
-            f"requires_grad is {x.requires_grad} for x, {y.requires_grad} for y; call x.requires_grad_() before the network"
-        )
+    _check_graph(x, "y", y)
     B = x.shape[0]
     if y.shape[0] != B:
         raise ValueError(f"y has shape {tuple(y.shape)} for x of {tuple(x.shape)}; the first dimension is the sample")
@@ -226,10 +223,7 @@ def hessian_from_scalar(s: Tensor, x: Tensor) -> BatchedOperator:
         raise ValueError(
             f"s has shape {tuple(s.shape)}; a Hessian needs one number a sample, ({B},): a loss or one logit"
         )
-    if not x.requires_grad or not s.requires_grad:
-        raise ValueError(
-            f"requires_grad is {x.requires_grad} for x, {s.requires_grad} for s; call x.requires_grad_() before the network"
-        )
+    _check_graph(x, "s", s)
     with torch.enable_grad(), _full_precision(x.device):
         gradient = _derivative(s, x, torch.ones_like(s))
     dtype = torch.promote_types(x.dtype, torch.float32)
@@ -263,14 +257,27 @@ def _full_precision(device: torch.device) -> torch.autocast:
 def _input(x: Tensor) -> Tensor:
     """x itself where it requires grad (it may depend on parameters), else a leaf that does."""
     _check_tensor("x", x)
-    return x if x.requires_grad else x.detach().requires_grad_()
+    if torch.is_inference_mode_enabled():
+        raise ValueError("inside torch.inference_mode there are no derivatives; torch.no_grad is no hindrance")
+    if x.requires_grad:
+        return x
+    return (x.clone() if x.is_inference() else x.detach()).requires_grad_()
+
+
+def _check_graph(x: Tensor, name: str, output: Tensor) -> None:
+    if not x.requires_grad or not output.requires_grad:
+        raise ValueError(
+            f"requires_grad is {x.requires_grad} for x, {output.requires_grad} for {name}; call x.requires_grad_() before the network, "
+            "which must not be constant, nor work under no_grad or detach"
+        )
 
 
 def _check_tensor(name: str, tensor: Tensor) -> None:
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"{name} is a {type(tensor).__name__}; give a tensor (of a tuple the part, by a lambda)")
     if tensor.dtype not in (torch.float32, torch.float64, torch.bfloat16):
-        raise ValueError(
-            f"{name} is {tensor.dtype}; derivatives of it under- or overflow: use float32, float64 or bfloat16"
-        )
+        why = "its derivatives under- or overflow" if tensor.dtype == torch.float16 else "it has no derivative"
+        raise ValueError(f"{name} is {tensor.dtype}; {why}: use float32, float64 or bfloat16")
     if tensor.dim() == 0 or tensor.numel() == 0:
         raise ValueError(
             f"{name} has shape {tuple(tensor.shape)}; the first dimension is the sample, and none may be empty"

@@ -41,15 +41,15 @@ class _Regularizer(nn.Module):
 
     def forward(self, f: Callable[[Tensor], Tensor], x: Tensor, index: Tensor | None = None) -> Tensor:
         """Return the penalty at x (B, *in), a scalar with a graph to f's parameters; index (B,): the samples' numbers, for a warm start."""
-        A = type(self).operator(f, x)
-        if self.norm != "spectral":
-            exact = self.method == "exact"
-            return penalty(A, self.target, self.norm, probes=self.probes, exact=exact, generator=self.generator)
         table, start = self.warm_start, None
         if (table is None) != (index is None):
             raise ValueError(
                 f"index={index} with warm_start={table}; a warm start needs the samples' numbers, (B,) int64"
             )
+        A = type(self).operator(f, x)
+        if self.norm != "spectral":
+            exact = self.method == "exact"
+            return penalty(A, self.target, self.norm, probes=self.probes, exact=exact, generator=self.generator)
         if table is not None and index is not None:
             start = table.start(A, index, self.generator)
         loss, self.last = spectral_penalty(

@@ -29,7 +29,13 @@ def constant(matrices: Tensor) -> Target:
     tensor([[[ 0., -1.],
              [-1.,  0.]]])
     """
-    return lambda A: A - from_dense(matrices.to(A.dtype).expand(A.shape))
+
+    def target(A: BatchedOperator) -> BatchedOperator:
+        if matrices.shape not in (A.shape, A.shape[1:]):
+            raise ValueError(f"the target has shape {tuple(matrices.shape)}; give {A.shape} or {A.shape[1:]}")
+        return A - from_dense(matrices.to(A.dtype).expand(A.shape))
+
+    return target
 
 
 def identity(scale: float | Tensor = 1.0) -> Target:
@@ -98,6 +104,8 @@ def draw_signs(shape: tuple[int, ...], A: BatchedOperator, generator: torch.Gene
 
 def _diagonal(A: BatchedOperator, values: Tensor) -> BatchedOperator:
     B, d = A.shape[0], _check_square(A)
+    if values.shape not in ((B, d), (d,)):
+        raise ValueError(f"the diagonal has shape {tuple(values.shape)}; give ({B}, {d}) or ({d},)")
     values = values.to(A.dtype).expand(B, d)
     return BatchedOperator(A.shape, lambda v: values * v, dtype=A.dtype, device=A.device, symmetry="symmetric")
 

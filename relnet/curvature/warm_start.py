@@ -28,11 +28,16 @@ class WarmStart:
     def start(self, A: BatchedOperator, index: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return v0 (B, m) for samples `index` (B,): near what was kept, random where nothing was.
 
-        ValueError: an index of another shape, or matrices of another size than before.
+        ValueError: an index of another shape, numbers outside of the data set, or matrices of another size than before.
         """
         B, m, _ = A.shape
         if index.shape != (B,) or index.dtype != torch.long:
             raise ValueError(f"index is {tuple(index.shape)} {index.dtype}; give the samples' numbers, ({B},) int64")
+        # On a GPU it is the indexing that refuses, where asking would wait for the device.
+        if index.device.type == "cpu" and not bool(((index >= 0) & (index < self.num_samples)).all()):
+            raise ValueError(
+                f"index goes from {int(index.min())} to {int(index.max())}; there are {self.num_samples} samples"
+            )
         if self._vectors is None:
             self._vectors = torch.zeros(self.num_samples, m, dtype=A.dtype, device=A.device)
         if self._vectors.shape[1] != m:
@@ -42,6 +47,6 @@ class WarmStart:
         return self._vectors[index] + self.noise * fresh
 
     def keep(self, index: Tensor, u: Tensor) -> None:
-        """Keep the vectors u (B, m) that the solver found for samples `index`."""
+        """Keep the vectors u (B, m) that the solver found for samples `index`; one that is not finite is forgotten."""
         assert self._vectors is not None, "start comes before keep"
-        self._vectors[index] = u.detach()
+        self._vectors[index] = torch.where(u.isfinite().all(-1, keepdim=True), u.detach(), 0.0)

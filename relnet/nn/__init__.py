@@ -3,7 +3,7 @@
 Letters: B batch, S new tokens, T all tokens so far, D hidden width.
 """
 
-from relnet.nn.attention import Attention, AttentionConfig, AttentionState
+from relnet.nn.attention import Attention, AttentionConfig, AttentionState, explicit_attention
 from relnet.nn.config_json import converter, mixer_from_json, mixer_to_json
 from relnet.nn.generate import NO_TOKEN, Sampling, TokenStream, stream
 from relnet.nn.linear_attention import LinearAttention, LinearAttentionConfig, LinearAttentionState
@@ -56,6 +56,7 @@ __all__ = [
     "State",
     "TokenStream",
     "converter",
+    "explicit_attention",
     "initialise",
     "mixer_from_json",
     "mixer_to_json",

@@ -6,6 +6,8 @@ No biases in the linear layers (CausalRN, appendix D).
 """
 
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -22,6 +24,25 @@ from relnet.ops.pairs import Pairs
 from relnet.ops.prepare import merge_heads, split_heads
 
 AttentionPositions = Literal["none", "rope", "alibi", "hard_alibi"]
+_explicit_depth = 0
+
+
+@contextmanager
+def explicit_attention() -> Generator[None]:
+    """Write out the softmax of every Attention inside the block, as explicit=True does: derivatives of every order. Process-wide.
+
+    >>> mixer, x = Attention(16, heads=2), torch.randn(2, 5, 16, requires_grad=True)
+    >>> with explicit_attention():
+    ...     y, _ = mixer(x)
+    >>> (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    >>> gradient.sum().backward()
+    """
+    global _explicit_depth
+    _explicit_depth += 1
+    try:
+        yield
+    finally:
+        _explicit_depth -= 1
 
 
 @dataclass(frozen=True)
@@ -129,7 +150,7 @@ class Attention(Mixer):
             and not self.limits
             and self.positions != "alibi"
         )
-        if self.explicit or ops.in_reference():
+        if self.explicit or _explicit_depth or ops.in_reference():
             scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
             bias = self._bias(pairs, real, scores.dtype)
             return (scores if bias is None else scores + bias).softmax(-1) @ value

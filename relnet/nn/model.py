@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from relnet import ops
-from relnet.nn.attention import AttentionConfig
+from relnet.nn.attention import AttentionConfig, explicit_attention
 from relnet.nn.generate import generate
 from relnet.nn.linear_attention import LinearAttentionConfig
 from relnet.nn.lstm import LSTMConfig
@@ -159,6 +159,32 @@ class SequenceModel(nn.Module):
         self, ids: Tensor, state: ModelState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, ModelState | None]:
         """Return what the head turns into logits, (B, S, width), and the state, for who needs few logits. Arguments as for the model."""
+        x, num_tokens = self._embed(ids, state, mask)
+        x, states = self.run_blocks(x, None if state is None else state.mixers, mask)
+        return ops.plain_norm(x), None if states is None else ModelState(states, num_tokens)
+
+    def embedded(self, ids: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Return the embedded tokens, positions included, (B, S, width), and the function from there to the logits (B, S, vocab_size).
+
+        For derivatives by the input: the function has those of every order (attention by its explicit softmax; an LSTM's on a CPU end at
+        the first) and recomputes nothing. ids as for the model.
+
+        >>> model = SequenceModel(ModelConfig(29, 16, 2, context=34, mixer=CausalRNConfig()))
+        >>> x, f = model.embedded(torch.randint(29, (2, 10)))
+        >>> x.shape, f(x).shape
+        (torch.Size([2, 10, 16]), torch.Size([2, 10, 29]))
+        """
+
+        def logits(x: Tensor) -> Tensor:
+            with explicit_attention():
+                for block in self.blocks:
+                    x = block(x, None, None)[0]
+            return self.head(ops.plain_norm(x))
+
+        return self._embed(ids, None, None)[0], logits
+
+    def _embed(self, ids: Tensor, state: ModelState | None, mask: Tensor | None) -> tuple[Tensor, int | Tensor]:
+        """Token and position embeddings, and the number of real tokens with these."""
         ids = self.check(ids, state, mask)
         num_tokens = 0 if state is None else state.num_tokens
         if mask is None and not isinstance(num_tokens, Tensor):
@@ -173,8 +199,7 @@ class SequenceModel(nn.Module):
         x = self.embedding(ids)
         if self.position is not None:
             x = x + self.position(positions)
-        x, states = self.run_blocks(x, None if state is None else state.mixers, mask)
-        return ops.plain_norm(x), None if states is None else ModelState(states, num_tokens)
+        return x, num_tokens
 
     def generate(self, ids: Tensor, max_new_tokens: int, **options: Any) -> Tensor:
         """Return the tokens that follow each prompt, (B, N) int64: `relnet.nn.generate`, where the options and errors stand.

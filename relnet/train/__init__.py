@@ -7,9 +7,12 @@ from relnet.train.folder import write_atomically
 from relnet.train.gradients import seconds_per_step
 from relnet.train.log import StepRecord, Validation
 from relnet.train.loop import train
+from relnet.train.penalty import CurvaturePenalty, Penalty
 
 __all__ = [
     "SAVING",
+    "CurvaturePenalty",
+    "Penalty",
     "StepRecord",
     "TrainConfig",
     "TrainResult",

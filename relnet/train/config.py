@@ -1,6 +1,7 @@
 """What a training run is told (TrainConfig) and what it answers (TrainResult)."""
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -84,16 +85,22 @@ class TrainConfig:
             raise ValueError(f"{name}={getattr(self, name)!r}: must be {what}")
 
 
-def settings(task: object, config: TrainConfig) -> dict[str, Any]:
-    """Return all that decides a run, but for the model: the task in words and the config's fields.
+def settings(task: object, config: TrainConfig, penalty: object = None) -> dict[str, Any]:
+    """Return all that decides a run, but for the model: the task and the penalty in words and the config's fields.
 
     >>> from relnet.tasks import Copying
     >>> settings(Copying(length=4), TrainConfig(seed=3))["task"]
     "Copying(length=4, layout='cui2024', min_length=None, max_context=None)"
     """
+    words = None if penalty is None else _in_words(penalty)
+    return {"task": _in_words(task), "penalty": words, **dataclasses.asdict(config)}
+
+
+def _in_words(thing: object) -> str:
+    if inspect.isroutine(thing):
+        return thing.__qualname__
     # A plain object says nothing but its address, which the next process does not have.
-    plain = type(task).__repr__ is object.__repr__
-    return {"task": type(task).__qualname__ if plain else repr(task), **dataclasses.asdict(config)}
+    return type(thing).__qualname__ if type(thing).__repr__ is object.__repr__ else repr(thing)
 
 
 def check_settings(folder: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

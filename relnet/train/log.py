@@ -55,6 +55,8 @@ class StepRecord:
     """Wall time of the update, data included."""
     samples: int
     """Strings (of a text: windows) trained on so far, this batch included."""
+    penalty: float | None = None
+    """What a penalty added to the loss, its mean over the strings, before the update; None, and left out, without one."""
     bits_per_byte: float | None = None
     """Of the validation text after the update; None, and left out of the line, where it was not measured."""
     perplexity: float | None = None

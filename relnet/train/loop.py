@@ -4,7 +4,8 @@
     B   strings an update (batch_size)      k   micro-batches of a process an update (accumulate)
 
 Update n trains on items n B to (n + 1) B - 1 of the task; process r of R takes its r-th share of them, in k pieces.
-The loss is the cross-entropy averaged over all targets of the B strings, so neither R nor k changes it beyond rounding.
+The loss is the cross-entropy averaged over all targets of the B strings, so neither R nor k changes it beyond rounding; a penalty is
+averaged over the strings.
 Where a run stands is therefore n, the weights, the optimiser, torch's generators and the meter: a checkpoint.
 """
 
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from relnet.tasks import IGNORE, TrainingTask
 from relnet.train.checkpoint import (
@@ -49,6 +50,7 @@ from relnet.train.log import (
 )
 from relnet.train.meter import Meter
 from relnet.train.optim import learning_rate, make_optimiser, optimiser_tensors, restore_optimiser
+from relnet.train.penalty import Penalty
 
 
 def train(
@@ -61,6 +63,7 @@ def train(
     on_start: Callable[[], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
     validate: Callable[[], Validation] | None = None,
+    penalty: Penalty | None = None,
     trackers: Sequence[Any] = (),
     resume: bool = False,
 ) -> TrainResult:
@@ -76,6 +79,8 @@ def train(
     on_step: called with a `StepRecord` after each update, on the main process.
     validate: measures the model on text that is not trained on, on the main process: after each `config.validate_every` updates and after
         the last; it leaves the model and torch's generators as they are.
+    penalty: of model, inputs and targets of a micro-batch: what is added to its loss, the mean over its strings, e.g.
+        `CurvaturePenalty`; its repr is one of the run's settings.
     trackers: accelerate's, by name or as objects.
 
     ValueError: a folder that already holds a run or that a run trains in, another task or other settings than the
@@ -99,7 +104,7 @@ def train(
     engine.share(config.batch_size, config.accumulate)
     check_folder(folder, resume)
     engine.wait()  # No process may take what another one has just begun to write for an earlier run.
-    told = settings(task, config)
+    told = settings(task, config, penalty)
     if resume and (result := read_result(folder)):
         check_settings(folder, result.settings, told)
         load_weights(model.to(engine.device), folder / "model.safetensors")
@@ -110,14 +115,23 @@ def train(
             if on_start and engine.is_main:
                 on_start()
             with engine.seeded(config.seed):
-                return _Training(model, config, told, folder, engine).run(task, checkpoint, on_step, validate)
+                return _Training(model, config, told, folder, engine, penalty).run(task, checkpoint, on_step, validate)
 
 
 class _Training:
     """Where a run stands, and how it goes one update further, is saved and is restored."""
 
-    def __init__(self, model: nn.Module, config: TrainConfig, told: Mapping[str, Any], folder: Path, engine: Engine):
+    def __init__(
+        self,
+        model: nn.Module,
+        config: TrainConfig,
+        told: Mapping[str, Any],
+        folder: Path,
+        engine: Engine,
+        penalty: Penalty | None,
+    ):
         self.model, self.config, self.told, self.folder, self.engine = model.train(), config, told, folder, engine
+        self.penalty = penalty
         self.began = time.perf_counter()
         self.prepared = engine.prepare(model)
         self.optimiser = make_optimiser(model, config)
@@ -187,24 +201,32 @@ class _Training:
         num_targets = engine.sum(int((batch.targets != IGNORE).sum()))
         on_device = batch.to(engine.device)
         pieces = zip(*(ids.chunk(config.accumulate) for ids in (on_device.inputs, on_device.targets)), strict=True)
-        loss = torch.zeros((), device=engine.device)
+        loss, added = torch.zeros(2, device=engine.device)
         predictions = []
         self.optimiser.zero_grad()
         for piece, (inputs, targets) in enumerate(pieces, start=1):
             with engine.accumulating(self.prepared, last=piece == config.accumulate):
                 # The processes' gradients are averaged, and it is their sum that belongs to the mean over all targets.
-                part, predicted = add_gradients(
-                    self.prepared, inputs, targets, config.precision, num_targets, scale=engine.num_processes
+                part, penalty, predicted = add_gradients(
+                    self.prepared,
+                    inputs,
+                    targets,
+                    config.precision,
+                    num_targets,
+                    scale=engine.num_processes,
+                    penalty=self.share_of_penalty if self.penalty else None,
                 )
             loss += part
+            added += penalty
             predictions.append(predicted)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
         # All in one transfer, since each makes the CPU wait for the device. Token ids are exact in float32.
-        measured = torch.cat([torch.stack([loss, norm]), torch.cat(predictions).flatten()]).float().cpu()
-        share_of_loss, grad_norm = measured[:2].tolist()
-        if not (math.isfinite(share_of_loss) and math.isfinite(grad_norm)):
+        measured = torch.cat([torch.stack([loss, added, norm]), torch.cat(predictions).flatten()]).float().cpu()
+        share_of_loss, share_of_penalty, grad_norm = measured[:3].tolist()
+        if not all(map(math.isfinite, (share_of_loss, share_of_penalty, grad_norm))):
+            told = f"penalty {share_of_penalty}, " if self.penalty else ""
             raise FloatingPointError(
-                f"update {self.step + 1} in {self.folder}: loss {share_of_loss}, gradient norm {grad_norm}; nothing was "
+                f"update {self.step + 1} in {self.folder}: loss {share_of_loss}, {told}gradient norm {grad_norm}; nothing was "
                 "changed by it, and the last checkpoint is good. Try a lower lr, more warmup_steps or float32"
             )
         lr = learning_rate(config, self.step)
@@ -213,10 +235,10 @@ class _Training:
         self.optimiser.step()
         self.step += 1
 
-        accuracies = task.accuracy(measured[2:].view(batch.targets.shape).long(), batch.targets)
-        here = torch.cat([torch.tensor([share_of_loss, float(pressed)], dtype=torch.float64), accuracies.double()])
-        everywhere = engine.gather(here)
-        strings = everywhere[:, 2:].flatten().tolist()
+        accuracies = task.accuracy(measured[3:].view(batch.targets.shape).long(), batch.targets)
+        figures = torch.tensor([share_of_loss, share_of_penalty, float(pressed)], dtype=torch.float64)
+        everywhere = engine.gather(torch.cat([figures, accuracies.double()]))
+        strings = everywhere[:, 3:].flatten().tolist()
         record = StepRecord(
             step=self.step,
             loss=float(everywhere[:, 0].sum()),
@@ -226,8 +248,15 @@ class _Training:
             grad_norm=grad_norm,
             seconds=time.perf_counter() - began,
             samples=self.step * config.batch_size,
+            penalty=float(everywhere[:, 1].sum()) if self.penalty else None,
         )
-        return record, bool(everywhere[:, 1].any())
+        return record, bool(everywhere[:, 2].any())
+
+    def share_of_penalty(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """A micro-batch's part of the penalty's mean over all strings of an update."""
+        assert self.penalty is not None
+        # Not through what exchanges gradients: the one pass through that is the loss's.
+        return self.penalty(self.model, inputs, targets) / (self.engine.num_processes * self.config.accumulate)
 
     def save(self) -> None:
         rng = self.engine.rng_states()

@@ -68,6 +68,17 @@ def test_a_step_is_never_longer_than_eps():
     assert accuracies(Largest(), ("pgd",), (0.04, 0.08), steps=1) == [0.75, 0.25]
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_model_of_another_precision_is_attacked_in_float32(dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(320, 5)).to(dtype)
+    x, y = X.repeat(4, 1, 1, 1), torch.arange(16) % 5
+    assert evaluate_attacks(model, x, y, eps=(0.0, 0.1), steps=3, queries=5) == evaluate_attacks(
+        copy.deepcopy(model).float(), x, y, eps=(0.0, 0.1), steps=3, queries=5
+    )
+    assert model[1].weight.dtype == dtype
+
+
 def test_euclidean_balls():
     # 0.1 between two channels of 64 pixels is crossed by 0.05 in each of the 128, a length of 0.57; with two rivals 0.65 is enough.
     assert accuracies(Largest(), ("pgd",), (0.5, 0.75), norm="l2", steps=40) == [0.75, 0.25]

@@ -145,6 +145,51 @@ def test_the_check_leaves_everything_as_it_was():
         assert_same_bits(value, before[name], name)
 
 
+@pytest.mark.parametrize("dim", [0, "reversed"])
+def test_a_running_sum_over_the_batch_is_found_whichever_way_it_runs(dim):
+    run = (lambda x: x.cumsum(0)) if dim == 0 else (lambda x: x.flip(0).cumsum(0).flip(0))
+    assert names(Calls(run)) == {"coupled_samples"}
+
+
+def test_a_network_in_float16_gets_its_finding_where_it_cannot_even_be_called():
+    assert names(Calls(torch.tanh).half()) == {"float16"}
+
+
+def test_classes_have_no_gradient():
+    assert names(lambda x: x.flatten(1).argmax(-1)) == {"no_gradient"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_network_is_found_to_have_no_second_derivative():
+    model = torch.compile(Calls(torch.tanh), backend="aot_eager")
+    assert "no_second_derivative" in names(model)
+
+
+def test_an_operation_of_images_without_a_second_derivative_is_named():
+    grid = F.affine_grid(torch.eye(2, 3).expand(4, 2, 3), X.shape, align_corners=False)
+    (finding,) = check_model(
+        lambda x: F.grid_sample(x.sin(), grid + 0.01 * x.mean((1, 2, 3), True).view(4, 1, 1, 1)), X
+    )
+    assert finding.name == "no_second_derivative"
+    assert "grid_sampler" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [(lambda x: (x, None), "returns tuple"), (lambda x: x[:1], "returns"), (lambda x: x.sum(), "returns")],
+)
+def test_a_model_that_returns_something_else_is_refused(model, told):
+    with pytest.raises(ValueError, match=told):
+        check_model(model, X)
+
+
+def test_inference_mode_is_refused_and_no_grad_is_no_hindrance():
+    with torch.inference_mode(), pytest.raises(ValueError, match="no_grad is no hindrance"):
+        check_model(Calls(torch.tanh), X)
+    with torch.no_grad():
+        assert not check_model(Calls(torch.tanh), X)
+
+
 @pytest.mark.parametrize("x", [X[:1], torch.tensor(1.0), torch.arange(4)])
 def test_what_cannot_be_checked_is_refused(x):
     with pytest.raises(ValueError, match="at least 2 samples"):

@@ -178,6 +178,23 @@ def test_identity_and_zero_give_finite_vectors():
             assert result.converged.all()
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_start_of_zeros_starts_somewhere(method):
+    for symmetry in ("none", "symmetric"):
+        A = curvature.from_dense(torch.diag(torch.tensor([3.0, 1.0, 0.5]))[None], symmetry)
+        assert_close(curvature.spectral_norm(A, method, 20, v0=torch.zeros(1, 3)).sigma, torch.tensor([3.0]), 1e-5)
+
+
+@pytest.mark.parametrize(("m", "d"), [(1, 1), (1, 5), (5, 1)])
+@pytest.mark.parametrize("method", METHODS)
+def test_one_sample_one_output_or_one_input_needs_no_special_case(method, m, d):
+    M = torch.randn(1, m, d, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    M.requires_grad_()
+    loss, result = curvature.spectral_penalty(curvature.from_dense(M), method=method, iters=4)
+    assert_close(result.sigma, M.norm(dim=(1, 2)), 1e-12)
+    assert_close(torch.autograd.grad(loss, M)[0], 2 * M, 1e-12)
+
+
 def test_one_sample_that_is_not_finite_spoils_no_other():
     M = with_values(SPECTRA["harmonic"](6).expand(3, 6), 6, 6)
     M[1, 2, 3] = math.nan
@@ -234,6 +251,7 @@ def test_the_derivative_of_an_eigenvalue_is_that_of_its_quadratic_form_even_wher
         (lambda A: curvature.extreme_eigs(A), "use spectral_norm"),
         (lambda A: curvature.extreme_eigs(A + A.T, "BE"), "give one of LM"),
         (lambda A: curvature.extreme_eigs(A + A.T, k=4), "k=4"),
+        (lambda A: curvature.extreme_eigs(A + A.T, v0=torch.ones(1, 4)), r"give \(1, 3\)"),
     ],
 )
 def test_what_does_not_fit_is_refused(call, message):

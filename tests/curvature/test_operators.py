@@ -152,6 +152,44 @@ def test_operators_leave_no_gradient_and_no_memory_behind():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.mT.contiguous().mT,
+        lambda x: x[:, :1].expand(3, 5),
+        lambda x: torch.inference_mode()(lambda: x.clone())(),
+        lambda x: x.clone().requires_grad_(),
+    ],
+    ids=["transposed", "expanded", "made in inference mode", "requires grad"],
+)
+def test_any_kind_of_input_tensor_gives_the_matrices_of_its_values(make):
+    model, x = network(5, 4).requires_grad_(False), make(X)
+    plain = x.detach().clone()
+    assert_close(curvature.jacobian(model, x).to_dense(), curvature.jacobian(model, plain).to_dense(), 1e-15)
+    with torch.no_grad():
+        H = curvature.hessian(loss_of(model), x).to_dense()
+    assert_close(H, curvature.hessian(loss_of(model), plain).to_dense(), 1e-15)
+
+
+def test_a_jacobian_that_is_zero_has_products_of_zero():
+    bias = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
+    A = curvature.jacobian(lambda x: bias + 0 * x[:, :2], X)
+    assert (A.to_dense() == 0).all()
+    assert (curvature.jacobian(lambda x: bias * 2, X).to_dense() == 0).all()
+    assert curvature.spectral_norm(A, "golub_kahan", 2).sigma.tolist() == [0.0] * 3
+
+
+def test_a_multiple_keeps_the_type_of_the_matrices():
+    A = curvature.from_dense(torch.eye(2).expand(3, 2, 2))
+    for scale in (
+        torch.tensor(2.0, dtype=torch.float64),
+        torch.full((3,), 2.0, dtype=torch.float64),
+        torch.tensor([2] * 3),
+    ):
+        assert_close((scale * A).to_dense(), 2 * A.to_dense())
+        assert curvature.spectral_norm(scale * A).sigma.tolist() == [2.0] * 3
+
+
 def test_bfloat16_is_computed_with_in_float32_vectors_and_autocast_is_off():
     model = network(5, 4, dtype=torch.float32)
     x = X.float()
@@ -192,6 +230,12 @@ def test_a_network_under_vmap_or_with_sample_independent_layers_is_taken_as_it_i
         (lambda x, y: curvature.jacobian_from_outputs(y, x).rmatvec(torch.zeros(3, 5)), r"take \(3, 4\)"),
         (lambda x, y: curvature.jacobian_from_outputs(y, x) + curvature.jacobian(lambda x: x, x), "do not add up"),
         (lambda x, y: curvature.jacobian(lambda x: x, x) * torch.ones(2), "one a sample"),
+        (lambda x, y: curvature.jacobian(lambda x: torch.zeros(3, 2), x), "must not be constant"),
+        (lambda x, y: curvature.jacobian(lambda x: x.argmax(-1), x), "int64; it has no derivative"),
+        (lambda x, y: curvature.jacobian(lambda x: (x, None), x), "y is a tuple"),
+        (lambda x, y: curvature.hessian_from_scalar(y[:, 0].detach(), x), "requires_grad_"),
+        (lambda x, y: torch.inference_mode()(curvature.jacobian)(lambda x: x, x), "no_grad is no hindrance"),
+        (lambda x, y: torch.inference_mode()(curvature.hessian)(lambda x: x[:, 0], x), "no_grad is no hindrance"),
         (lambda x, y: curvature.from_dense(torch.zeros(2, 2)), "give .B, m, d."),
         (lambda x, y: curvature.from_dense(torch.zeros(1, 2, 3), symmetry="skew"), "only square ones"),
     ],

@@ -233,6 +233,13 @@ def test_a_classifiers_loss_has_a_hessian_penalty_with_a_third_derivative():
     assert all(grad.isfinite().all() for grad in gradients(loss, list(model.parameters())))
 
 
+@pytest.mark.parametrize("shape", [(4,), (2, 3), (1, 3, 1)])
+def test_a_diagonal_of_another_shape_is_refused(shape):
+    A = curvature.from_dense(torch.ones(1, 3, 3))
+    with pytest.raises(ValueError, match=r"give \(1, 3\) or \(3,\)"):
+        curvature.frobenius_penalty(A, targets.diagonal(torch.ones(shape)))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -241,6 +248,8 @@ def test_a_classifiers_loss_has_a_hessian_penalty_with_a_third_derivative():
         (lambda A: curvature.frobenius_penalty(A, targets.transpose()), "square"),
         (lambda A: curvature.frobenius_penalty(A, targets.diag_exact()), "square"),
         (lambda A: curvature.frobenius_penalty(A, targets.identity()), "square"),
+        (lambda A: curvature.frobenius_penalty(A, targets.constant(torch.ones(3, 2))), r"give \(1, 2, 3\) or \(2, 3\)"),
+        (lambda A: curvature.frobenius_penalty(A + 0 * A, targets.operator(A.T)), "do not add up"),
         (lambda A: curvature.frobenius_penalty(A, probes=0), "probes=0"),
         (lambda A: curvature.frobenius_penalty(A, distribution="cauchy"), "rademacher or gaussian"),
         (lambda A: curvature.symmetry_penalty(A, "nuclear"), "spectral or frobenius"),

@@ -92,6 +92,16 @@ def test_a_warm_start_finds_a_direction_that_has_overtaken_the_one_it_kept():
     assert_close(result.sigma, torch.tensor([3.0], dtype=torch.float64), 1e-6)
 
 
+def test_a_vector_that_is_not_finite_is_not_kept():
+    table, index = WarmStart(2), torch.tensor([0, 1])
+    A = curvature.from_dense(torch.eye(3).expand(2, 3, 3))
+    table.start(A, index)
+    table.keep(index, torch.tensor([[float("nan"), 0.0, 0.0], [0.0, 1.0, 0.0]]))
+    start = table.start(A, index)
+    assert start.isfinite().all()
+    assert start[1, 1] > 0.8
+
+
 def test_the_paper_s_schedule_by_epoch():
     schedule = IterationSchedule()
     stages = {0: (2, 0.25), 49.9: (2, 0.25), 50: (4, 0.5), 70: (8, 0.75), 90: (16, 0.95), 1000: (16, 0.95)}
@@ -117,6 +127,9 @@ def test_the_same_generator_gives_the_same_penalty():
         (lambda: JacobianRegularizer(warm_start=WarmStart(9))(lambda x: x, X), "needs the samples' numbers"),
         (lambda: JacobianRegularizer()(lambda x: x, X, torch.arange(6)), "needs the samples' numbers"),
         (lambda: JacobianRegularizer(warm_start=WarmStart(9))(lambda x: x, X, torch.arange(3)), r"\(6,\) int64"),
+        (lambda: JacobianRegularizer("frobenius")(lambda x: x, X, torch.arange(6)), "needs the samples' numbers"),
+        (lambda: JacobianRegularizer(warm_start=WarmStart(9))(lambda x: x, X, torch.arange(6) - 1), "from -1 to 4"),
+        (lambda: JacobianRegularizer(warm_start=WarmStart(5))(lambda x: x, X, torch.arange(6)), "from 0 to 5"),
         (lambda: WarmStart(0), "at least one sample"),
         (lambda: WarmStart(3, noise=0.0), "noise > 0"),
         (lambda: IterationSchedule(starts=(0, 1)), "as many starts"),

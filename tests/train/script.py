@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from relnet.train import StepRecord
-from tests.train.fakes import tiny_model, train_tiny
+from tests.train.fakes import EXACT, tiny_model, train_tiny
 
 
 def main(*arguments: str) -> None:
@@ -17,6 +17,7 @@ def main(*arguments: str) -> None:
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--penalty", action="store_const", const=EXACT)
     parser.add_argument("--kill", type=int, help="SIGKILL itself after this update")
     parser.add_argument("--slow", type=float, default=0.0, help="seconds to wait after each update")
     options = parser.parse_args(arguments or None)
@@ -28,6 +29,7 @@ def main(*arguments: str) -> None:
 
     model = tiny_model(dropout=options.dropout)
     settings = {"steps": options.steps, "accumulate": options.accumulate, "device": options.device}
+    settings["penalty"] = options.penalty
     train_tiny(options.folder, model, **settings, on_step=on_step, resume=True)
 
 

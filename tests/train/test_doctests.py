@@ -3,7 +3,7 @@ import importlib
 
 import pytest
 
-MODULES = ("checkpoint", "config", "loop", "meter", "optim")
+MODULES = ("checkpoint", "config", "loop", "meter", "optim", "penalty")
 
 
 @pytest.mark.parametrize("name", MODULES)
