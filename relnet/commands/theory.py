@@ -141,7 +141,7 @@ class Theory:
         for one in report.read_results(self.results):
             config = run.config_from_json(json.dumps(one["config"]), f"{self.results}: {one['name']}")
             # Not a kind of copying of its own, such as duplicated n-grams.
-            if type(config.task) not in (Copying, UnrepeatedCopying):
+            if not isinstance(config.task, Copying) or type(config.task) not in (Copying, UnrepeatedCopying):
                 continue
             known.add(one["name"])
             trained = config.task.length

@@ -12,7 +12,7 @@ Source: Cui, Yan, Liu and Lu 2022, arXiv 2212.00311; the norms: relnet.curvature
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,8 @@ from relnet.curvature import HessianRegularizer, JacobianRegularizer, check_mode
 from relnet.curvature.penalties import Norm
 from relnet.tasks import IGNORE
 
+# Where a derivative is taken, and a model's logits as a function of it.
+Entry = tuple[Tensor, Callable[[Tensor], Tensor]]
 # penalty(model, inputs, targets) -> what is added to the loss of these strings, (): their mean.
 Penalty = Callable[[nn.Module, Tensor, Tensor], Tensor]
 # Reverse mode alone is used, within one forward pass: these findings of check_model spoil nothing here.
@@ -86,9 +88,10 @@ class CurvaturePenalty:
                 raise ValueError(f"{name} cannot be had of this model: {'; '.join(map(str, findings))}")
 
 
-def _entry(model: nn.Module, inputs: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Where derivatives are taken, and the logits as a function of it."""
-    embedded = getattr(model, "embedded", None)
+def _entry(model: nn.Module, inputs: Tensor) -> Entry:
+    """Return where derivatives of this model on these inputs are taken."""
+    # A module's attributes may be anything, to a type checker.
+    embedded: Any = getattr(model, "embedded", None)
     if embedded is not None:
         return embedded(inputs)
     if not inputs.is_floating_point():
