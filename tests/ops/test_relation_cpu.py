@@ -46,11 +46,18 @@ def test_any_mask_window_and_shape_gives_the_definition(call):
 @pytest.mark.parametrize("D", [1, 3, 16, 17, 60, 192, 3072])
 @pytest.mark.parametrize("T", [1, 2, 13, 63, 64, 65])
 def test_any_width_and_length(T, D):
-    if T * D > 100_000:
+    if T * D > 200_000:
         T = 20
     norm = "none" if D < 16 else "exact"
     source, target = draw(0, 1, T, D, dtype=torch.float32), draw(1, 1, T, D, dtype=torch.float32)
     assert_equals_reference(source, target, "cpu", 1e-6, norm=norm)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("D", [1, 3, 60, 192])
+@pytest.mark.parametrize("T", [257, 509, 1000])
+def test_any_width_and_length_to_a_thousand(T, D):
+    test_any_width_and_length(T, D)
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0])
