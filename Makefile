@@ -8,7 +8,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 # Another mixer: make exam MODEL=path/to/file.py:build
 MODEL ?= examples/own_mixer.py:build
 
-.PHONY: demo exam test test-all test-latest check bench sanitize neon format clean
+.PHONY: demo exam images test test-all test-latest check bench sanitize neon format clean
 
 # pip, not python: where a venv cannot be made whole, python alone is left behind.
 $(BIN)/pip:
@@ -23,6 +23,10 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
 	@touch $@
 
+$(VENV)/installed-images: $(VENV)/installed
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[images]'
+	@touch $@
+
 demo: $(VENV)/installed
 	$(BIN)/relnet compare copying --length 16
 
@@ -34,6 +38,9 @@ test: $(VENV)/installed-dev
 
 test-all: $(VENV)/installed-dev
 	$(PYTEST)
+
+images: $(VENV)/installed-images
+	$(BIN)/relnet compare images
 
 # Against the newest transformers that there is, in a venv of its own: what it says is news, not a fault of the tree.
 test-latest:

@@ -19,6 +19,8 @@ from relnet.commands.console import out, status
 from relnet.commands.exam import Exam
 from relnet.commands.export import Export
 from relnet.commands.generate import Generate
+from relnet.commands.inspect import Inspect
+from relnet.commands.predict import Predict
 from relnet.commands.report import Report
 from relnet.commands.theory import Theory
 from relnet.commands.train import Train
@@ -29,6 +31,8 @@ Command = (
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Exam, tyro.conf.subcommand("exam")]
     | Annotated[Generate, tyro.conf.subcommand("generate")]
+    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
+    | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Theory, tyro.conf.subcommand("theory")]

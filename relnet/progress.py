@@ -51,6 +51,8 @@ class TrainingProgress:
             self._first_step = record.step - 1
         if record.bits_per_byte is not None:
             self._validation = f"  validation {record.bits_per_byte:.3f} bits/byte"
+        if record.test_accuracy is not None:
+            self._validation = f"  test {record.test_accuracy:.1%}"
         elapsed = max(time.monotonic() - self._began, 1e-9)
         speed = (record.step - self._first_step) / elapsed
         penalty = "" if record.penalty is None else f"  penalty {record.penalty:.3g}"

@@ -23,14 +23,21 @@ from cattrs.strategies import configure_tagged_union
 
 from relnet import exam, nn, report, tasks
 from relnet import train as training
-from relnet.train import CurvaturePenalty, StepRecord, TrainConfig, TrainResult, Validation
+from relnet.train import ClassValidation, CurvaturePenalty, StepRecord, TrainConfig, TrainResult, Validation
 
 CONFIG_FORMAT = 1
 # Where run folders go unless a folder is named: set it to a place outside of a work tree.
 RUNS_VARIABLE = "RELNET_RUNS"
+# Tasks that are measured on data of their own, prepared beforehand, in place of being examined by items.
+MEASURED = tasks.Text | tasks.Images
 # What a model of a text is asked to go on from, as in Cui 2024, and how many tokens it says.
 PROMPT = "Three years later,"
 SAMPLE_TOKENS = 200
+
+
+# What a run's config can hold, and what is trained.
+AnyModelConfig = nn.ModelConfig | nn.ImageModelConfig
+AnyModel = nn.SequenceModel | nn.ImageModel
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class RunConfig:
 
     name: str
     task: tasks.AnyTask
-    model: nn.ModelConfig
+    model: AnyModelConfig
     train: TrainConfig
     penalty: CurvaturePenalty | None = None
 
@@ -48,26 +55,31 @@ class RunConfig:
 class Run:
     """A finished run: where it lies, what was asked, how training went, the trained model in evaluation mode.
 
-    measured: of a run on a text that has just been trained, its last validation.
+    measured: of a run on a text or on images that has just been trained, its last validation.
     """
 
     folder: Path
     config: RunConfig
     result: TrainResult
-    model: nn.SequenceModel
-    measured: exam.TextRow | None = None
+    model: AnyModel
+    measured: exam.TextRow | exam.ImageRow | None = None
 
 
 def _converter() -> cattrs.Converter:
     converter = nn.converter()
     configure_tagged_union(tasks.AnyTask, converter, tag_name="_type")
+
+    def structure(value: Any, _: Any) -> Any:
+        return converter.structure(value, nn.ImageModelConfig if "num_classes" in value else nn.ModelConfig)
+
+    converter.register_structure_hook(AnyModelConfig, structure)
     return converter
 
 
 def config_to_json(config: RunConfig) -> str:
     """Return the config as JSON, each task and mixer with its type."""
     for mixer in config.model.mixers:
-        if not isinstance(mixer, nn.CausalMixerConfig):
+        if not isinstance(mixer, nn.CausalMixerConfig | nn.BidirectionalMixerConfig):
             raise ValueError(
                 f"{type(mixer).__name__} is no mixer that a run folder can hold; add it to CausalMixerConfig in relnet/nn/model.py, "
                 "or train the model by relnet.train.train"
@@ -145,11 +157,12 @@ def _make_new(stem: Path) -> Path:
             path = stem.with_name(f"{stem.name}-{number}")
 
 
-def build_model(config: RunConfig) -> nn.SequenceModel:
+def build_model(config: RunConfig) -> AnyModel:
     """Return the untrained model; the same config gives the same weights, and torch's generators stay as they were."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
-        return nn.SequenceModel(config.model)
+        shape = config.model
+        return nn.ImageModel(shape) if isinstance(shape, nn.ImageModelConfig) else nn.SequenceModel(shape)
 
 
 def read_config(folder: str | Path) -> RunConfig:
@@ -179,7 +192,7 @@ def _differences(there: Any, here: Any, name: str = "") -> Generator[str]:
         for key in {**there, **here}:
             yield from _differences(there.get(key), here.get(key), f"{name}.{key}" if name else key)
     elif there != here and name == "task.stores":
-        yield f"{name}: the text, or how it is prepared, is no longer the same"
+        yield f"{name}: the data, or how they are prepared, are no longer the same"
     elif there != here:
         yield f"{name} {there!r} there, {here!r} here"
 
@@ -190,7 +203,7 @@ def train(
     *,
     device: str = "auto",
     resume: bool = False,
-    on_start: Callable[[RunConfig, nn.SequenceModel], None] | None = None,
+    on_start: Callable[[RunConfig, AnyModel], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
     trackers: Sequence[Any] = (),
 ) -> Run:
@@ -220,7 +233,7 @@ def train(
         if config.penalty:
             few = config.task.sample(2, config.train.seed, 0)
             config.penalty.check(model, few.inputs, few.targets)
-        validation = _Validation(config, config.task, model) if isinstance(config.task, tasks.Text) else None
+        validation = _Validation(config, model) if isinstance(config.task, MEASURED) else None
 
         def begin() -> None:
             if not (place / "config.json").exists():
@@ -247,26 +260,31 @@ def train(
 def prepared(
     configs: Sequence[RunConfig], on_progress: Callable[[str, int, int | None], None] | None = None
 ) -> list[RunConfig]:
-    """Return the configs, each text that they train on prepared and named by its content (`tasks.Text.prepared`).
+    """Return the configs, each text or data set that they train on prepared and named by its content (`tasks.Text.prepared`).
 
     on_progress: called with what is done, bytes done and all bytes (None where not known). Training prepares by itself, silently.
     """
     made: dict[tasks.AnyTask, tasks.AnyTask] = {
-        task: task.prepared(on_progress) for task in {c.task for c in configs} if isinstance(task, tasks.Text)
+        task: task.prepared(on_progress) for task in {c.task for c in configs} if isinstance(task, MEASURED)
     }
     return [dataclasses.replace(config, task=made.get(config.task, config.task)) for config in configs]
 
 
 class _Validation:
-    """What training measures of a model now and then: all of the validation text; `row` is the latest result."""
+    """What training measures of a model now and then: all of the validation text, or all images held out; `row` is the latest result."""
 
-    def __init__(self, config: RunConfig, task: tasks.Text, model: nn.SequenceModel) -> None:
-        self._name, self._task, self._model = config.name, task, model
-        self.row: exam.TextRow | None = None
+    def __init__(self, config: RunConfig, model: AnyModel) -> None:
+        self._config, self._model = config, model
+        self.row: exam.TextRow | exam.ImageRow | None = None
 
-    def __call__(self) -> Validation:
+    def __call__(self) -> Validation | ClassValidation:
+        task = self._config.task
+        if isinstance(task, tasks.Images):
+            self.row = exam.evaluate_images(self._model, task, name=self._config.name)
+            return ClassValidation(self.row.loss, self.row.accuracy)
+        assert isinstance(task, tasks.Text)
         # Not before: training has moved the model to its device.
-        self.row = _measured(exam.ModelSubject(self._model, name=self._name), self._task)
+        self.row = _measured(exam.ModelSubject(self._model, name=self._config.name), task)
         return Validation(self.row.bits_per_byte, self.row.perplexity)
 
 
@@ -275,7 +293,26 @@ def _measured(subject: exam.Reader, task: tasks.Text) -> exam.TextRow:
 
 
 def load(folder: str | Path, device: str = "cpu") -> tuple[RunConfig, nn.SequenceModel]:
-    """Return a finished run's config and trained model, in evaluation mode; ValueError if it is not finished."""
+    """Return a finished run's config and trained model, in evaluation mode.
+
+    ValueError if it is not finished, and for a run on images (`load_images`).
+    """
+    config, model = load_any(folder, device)
+    if not isinstance(model, nn.SequenceModel):
+        raise ValueError(f"{folder} is a run on images; relnet predict and relnet inspect show what it does")
+    return config, model
+
+
+def load_images(folder: str | Path, device: str = "cpu") -> tuple[RunConfig, tasks.Images, nn.ImageModel]:
+    """Return a finished run on images: config, task, model; ValueError for one that is not finished or on another task."""
+    config, model = load_any(folder, device)
+    if not isinstance(model, nn.ImageModel) or not isinstance(config.task, tasks.Images):
+        raise ValueError(f"{folder} is a run on {config.task.name}, not on images")
+    return config, config.task, model
+
+
+def load_any(folder: str | Path, device: str = "cpu") -> tuple[RunConfig, AnyModel]:
+    """Return a finished run's config and trained model of either kind, in evaluation mode; ValueError if it is not finished."""
     config = read_config(folder)
     weights = Path(folder) / "model.safetensors"
     if not weights.is_file():
@@ -301,11 +338,13 @@ def examine(
     lengths: of the strings, None: the trained one; seeds, num: which items and how many a length and seed.
     device: where to compute, as for `train`; None: where the run's model is, the CPU for a folder.
     data: a text file of strings, one a line, to ask in place of random ones; these rows are returned, but not kept: they are another exam.
-    ValueError for a run on a text, which `examine_text` examines.
+    ValueError for a run on a text, which `examine_text` examines, and for one on images.
     """
     folder, task, subject = _subject(run, device)
-    if isinstance(task, tasks.Text):
-        raise ValueError(f"{folder} is a run on a text, which has no items to ask; see relnet report for its figures")
+    if isinstance(task, MEASURED):
+        raise ValueError(
+            f"{folder} is a run on {task.name}, which has no items to ask; see relnet report for its figures"
+        )
     if data is not None:
         # What it does not do itself it hands to its task, which no type checker sees.
         own: Any = exam.OwnItems(task, data)
@@ -356,12 +395,14 @@ def _subject(run: Run | str | Path, device: str | None) -> tuple[Path, tasks.Any
             model.to(training.choose_device(device))
     else:
         folder = Path(run)
-        config, model = load(folder, device or "cpu")
+        config, model = load_any(folder, device or "cpu")
+    if isinstance(model, nn.ImageModel):
+        raise ValueError(f"{folder} is a run on images, which has no items to ask; see relnet report for its figures")
     return folder, config.task, exam.ModelSubject(model, name=config.name)
 
 
 def examine_unless_done(run: Run, prompt: str = PROMPT) -> None:
-    """Give a run the exam of its trained length, or of its text, unless its exam.jsonl has all of the result.
+    """Give a run the exam of its trained length, of its text or of its images, unless its exam.jsonl has all of the result.
 
     An exam that was interrupted is done again. With several processes the main one examines.
     """
@@ -369,8 +410,15 @@ def examine_unless_done(run: Run, prompt: str = PROMPT) -> None:
         return
     (found,) = report.read_runs([run.folder])
     task = run.config.task
+    if isinstance(task, tasks.Images):
+        if not found.images:
+            measured = run.measured or exam.evaluate_images(run.model, task, name=run.config.name)
+            assert isinstance(measured, exam.ImageRow)
+            exam.append_row(measured, run.folder / "exam.jsonl")
+        return
     if isinstance(task, tasks.Text):
         if not any(row["prompt"] == prompt for row in found.text):
+            assert not isinstance(run.measured, exam.ImageRow)
             examine_text(run, prompt=prompt, measured=run.measured)
         return
     asked = (task.name, task.length, 0)
@@ -386,7 +434,7 @@ def compare(
     device: str = "auto",
     resume: bool = False,
     prompt: str = PROMPT,
-    on_start: Callable[[RunConfig, nn.SequenceModel], None] | None = None,
+    on_start: Callable[[RunConfig, AnyModel], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> list[Run]:
     """Train and examine one run after another, each in folder/NAME; with resume=True what is finished is not done again.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from relnet import exam, nn, recipes, report, run, tasks
+from relnet import exam, recipes, report, run, tasks
 from relnet.commands.console import out, status
 from relnet.commands.resuming import check_resumable
 from relnet.progress import PreparingProgress, TrainingProgress
@@ -18,6 +18,7 @@ from relnet.train import is_main_process
 CompareRecipe = (
     Annotated[tuple[RunConfig, ...], tyro.conf.subcommand("copying", constructor=recipes.compare_copying)]
     | Annotated[tuple[RunConfig, ...], tyro.conf.subcommand("text", constructor=recipes.compare_text)]
+    | Annotated[tuple[RunConfig, ...], tyro.conf.subcommand("images", constructor=recipes.compare_images)]
 )
 
 
@@ -48,7 +49,7 @@ class Compare:
         self._check_words(task)
         progress: TrainingProgress
 
-        def start(config: RunConfig, _: nn.SequenceModel) -> None:
+        def start(config: RunConfig, _: run.AnyModel) -> None:
             nonlocal progress
             shown.close()
             progress = shown.enter_context(TrainingProgress(config.name, config.train.steps, status))

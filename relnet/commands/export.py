@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 import relnet
-from relnet import nn, report, run
+from relnet import nn, report, run, tasks
 from relnet.commands.console import out
 
 
@@ -27,16 +27,40 @@ class Export:
             raise ValueError(f"{self.folder} exists; give a new folder, an exported one is never overwritten")
         from relnet import hf
 
-        config, model = run.load(self.run)
-        hf.export(model, self.folder, tokenizer=hf.tokenizer_of(config.task), card=card(self.run, config, model))
-        out.print(f"{self.folder}: load it with AutoModelForCausalLM.from_pretrained, after import relnet.hf")
+        config, model = run.load_any(self.run)
+        written = card(self.run, config, model)
+        if isinstance(model, nn.ImageModel):
+            assert isinstance(config.task, tasks.Images)
+            hf.export_images(model, self.folder, config.task, card=written)
+        else:
+            hf.export(model, self.folder, tokenizer=hf.tokenizer_of(config.task), card=written)
+        out.print(f"{self.folder}: load it with {_auto_class(model)}.from_pretrained, after import relnet.hf")
 
 
-def card(folder: Path, config: run.RunConfig, model: nn.SequenceModel) -> str:
+USES = {
+    "AutoModelForCausalLM": """from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model, tokenizer = AutoModelForCausalLM.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
+said = model.generate(**tokenizer("a", return_tensors="pt"), do_sample=False)
+print(tokenizer.decode(said[0]))""",
+    "AutoModelForImageClassification": """from PIL import Image
+from transformers import AutoImageProcessor, AutoModelForImageClassification
+
+model, processor = AutoModelForImageClassification.from_pretrained(FOLDER), AutoImageProcessor.from_pretrained(FOLDER)
+logits = model(**processor(Image.open(FILE), return_tensors="pt")).logits
+print(model.config.id2label[int(logits.argmax())])""",
+}
+
+
+def _auto_class(model: run.AnyModel) -> str:
+    return "AutoModelForImageClassification" if isinstance(model, nn.ImageModel) else "AutoModelForCausalLM"
+
+
+def card(folder: Path, config: run.RunConfig, model: run.AnyModel) -> str:
     """Return the model card of a run: what it is, how it was trained, how it did, how to use it."""
     return f"""---
 library_name: transformers
-pipeline_tag: text-generation
+pipeline_tag: {"image-classification" if isinstance(model, nn.ImageModel) else "text-generation"}
 tags: [relnet, {config.name}]
 ---
 
@@ -49,11 +73,7 @@ tags: [relnet, {config.name}]
 
 ```python
 import relnet.hf  # pip install 'relnet[hf]'
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model, tokenizer = AutoModelForCausalLM.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
-said = model.generate(**tokenizer("a", return_tensors="pt"), do_sample=False)
-print(tokenizer.decode(said[0]))
+{USES[_auto_class(model)]}
 ```
 
 ## Results

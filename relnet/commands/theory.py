@@ -143,6 +143,7 @@ class Theory:
             # Not a kind of copying of its own, such as duplicated n-grams.
             if not isinstance(config.task, Copying) or type(config.task) not in (Copying, UnrepeatedCopying):
                 continue
+            assert isinstance(config.model, nn.ModelConfig)
             known.add(one["name"])
             trained = config.task.length
             name = f"{one['name']}, trained at {trained}"

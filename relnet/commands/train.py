@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from relnet import nn, recipes, report, run
+from relnet import recipes, report, run
 from relnet.commands.console import out, status
 from relnet.commands.resuming import check_resumable
 from relnet.curvature.penalties import Norm
@@ -33,6 +33,8 @@ TrainRecipe = (
     | Annotated[RunConfig, _recipe("long-copying", recipes.long_copying)]
     | Annotated[RunConfig, _recipe("text", recipes.text)]
     | Annotated[RunConfig, _recipe("paper-text", recipes.paper_text)]
+    | Annotated[RunConfig, _recipe("images", recipes.images)]
+    | Annotated[RunConfig, _recipe("paper-images", recipes.paper_images)]
 )
 
 
@@ -67,7 +69,7 @@ class Train:
             (config,) = run.prepared([self._penalised()], preparing)
         task, settings = config.task, config.train
 
-        def start(_: RunConfig, model: nn.SequenceModel) -> None:
+        def start(_: RunConfig, model: run.AnyModel) -> None:
             status.print(
                 f"{config.name} on {task.name}, {task.rows}: {model.num_parameters:,} weights without "
                 f"embeddings, at most {settings.steps} steps of {settings.batch_size}; run folder: {folder}"

@@ -4,19 +4,24 @@ from relnet.exam.answering import answer_questions
 from relnet.exam.cache import ResultCache, model_content
 from relnet.exam.decoding import complete, free_running, teacher_forced
 from relnet.exam.evaluate import MODES, Row, evaluate
+from relnet.exam.images import ImageRow, evaluate_images
+from relnet.exam.lines import append_row
 from relnet.exam.own import OwnItems
 from relnet.exam.pretrained import TransformersModel, load_pretrained, load_tokeniser, untrained
+from relnet.exam.retrieval import Retrieval, retrieval
 from relnet.exam.states import state_bytes
 from relnet.exam.subject import ModelSubject, Subject
-from relnet.exam.text import Reader, TextRow, append_row, evaluate_text, sample_text
+from relnet.exam.text import Reader, TextRow, evaluate_text, sample_text
 from relnet.exam.user_model import load_own, own_name, own_source
 
 __all__ = [
     "MODES",
+    "ImageRow",
     "ModelSubject",
     "OwnItems",
     "Reader",
     "ResultCache",
+    "Retrieval",
     "Row",
     "Subject",
     "TextRow",
@@ -25,6 +30,7 @@ __all__ = [
     "append_row",
     "complete",
     "evaluate",
+    "evaluate_images",
     "evaluate_text",
     "free_running",
     "load_own",
@@ -33,6 +39,7 @@ __all__ = [
     "model_content",
     "own_name",
     "own_source",
+    "retrieval",
     "sample_text",
     "state_bytes",
     "teacher_forced",

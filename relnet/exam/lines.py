@@ -4,7 +4,7 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 
 @contextmanager
@@ -17,3 +17,13 @@ def appending(path: str | Path) -> Generator[BinaryIO]:
             if file.read(1) != b"\n":
                 file.write(b"\n")
         yield file
+
+
+class _Row(Protocol):
+    def to_json(self) -> str: ...
+
+
+def append_row(row: _Row, path: str | Path) -> None:
+    """Add the row to a file of JSON lines."""
+    with appending(path) as file:
+        file.write(row.to_json().encode() + b"\n")

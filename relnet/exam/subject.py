@@ -84,12 +84,13 @@ class ModelSubject:
 
     def read(self, ids: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """Logits (N, T, V) of the token after each of ids (N, T), and the model's state after them."""
-        with _evaluating(self.model), torch.no_grad():
+        with evaluating(self.model), torch.no_grad():
             return self.model(ids.to(self.device), state=state)
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Generator[None, None, None]:
+def evaluating(model: nn.Module) -> Generator[None, None, None]:
+    """Keep a model in evaluation mode; at the end each of its modules is as it was."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

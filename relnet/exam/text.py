@@ -13,7 +13,6 @@ Cost: about N C / s tokens read; memory of batch_size windows, whatever N.
 import json
 import math
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +20,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from relnet.exam.lines import appending
 from relnet.exam.subject import Subject
 from relnet.tasks import Span
 
@@ -173,9 +171,3 @@ def sample_text(
         if len(said) == num_tokens:
             return torch.tensor(said)
         logits, state = subject.step(torch.tensor(said[-1:]), state)
-
-
-def append_row(row: TextRow, path: str | Path) -> None:
-    """Add the row to a file of JSON lines."""
-    with appending(path) as file:
-        file.write(row.to_json().encode() + b"\n")

@@ -2,6 +2,8 @@
 
 import shutil
 import uuid
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from relnet import nn, tasks
 from relnet.hf.config import RelnetConfig
+from relnet.hf.images import RelnetForImageClassification, RelnetImageConfig, RelnetImageProcessor
 from relnet.hf.model import RelnetForCausalLM
 from relnet.hf.tokenizers import byte_tokenizer, letter_tokenizer
 
@@ -41,9 +44,6 @@ def export(
     tokenizer: saved beside the model, its special tokens become the model's; card: the text of README.md.
     Raises ValueError for a folder that exists, which is left as it is, and for a mixer that cannot be saved.
     """
-    folder = Path(folder)
-    if folder.exists():
-        raise ValueError(f"{folder} exists; give a new folder, an exported one is never overwritten")
     names = ("bos_token_id", "eos_token_id", "pad_token_id")
     special = {} if tokenizer is None else {name: getattr(tokenizer, name) for name in names}
     exported: Any = RelnetForCausalLM(RelnetConfig.from_model_config(model.config, **special))
@@ -54,12 +54,35 @@ def export(
     if model.config.context is not None:
         # What `generate` stops at where it is told nothing else.
         exported.generation_config.max_length = model.config.context
-    partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
-    partial.mkdir(parents=True)
-    try:
+    with _new_folder(Path(folder), card) as partial:
         exported.save_pretrained(partial)
         if tokenizer is not None:
             tokenizer.save_pretrained(partial)
+
+
+def export_images(model: nn.ImageModel, folder: str | Path, task: tasks.Images, *, card: str = "") -> None:
+    """Write a classifier of images to a new folder, with the image processor of the task that it was trained on.
+
+    Raises ValueError as `export`.
+    """
+    shape = task.seen
+    exported: Any = RelnetForImageClassification(RelnetImageConfig.from_task(task, model.config))
+    exported.model.load_state_dict(model.state_dict())
+    processor = RelnetImageProcessor(shape.height, shape.width, task.mean, task.std)
+    with _new_folder(Path(folder), card) as partial:
+        exported.save_pretrained(partial)
+        processor.save_pretrained(partial)
+
+
+@contextmanager
+def _new_folder(folder: Path, card: str) -> Generator[Path]:
+    """Give a folder to write into, which takes its name once all is in it."""
+    if folder.exists():
+        raise ValueError(f"{folder} exists; give a new folder, an exported one is never overwritten")
+    partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
+    partial.mkdir(parents=True)
+    try:
+        yield partial
         if card:
             (partial / "README.md").write_text(card)
         partial.rename(folder)

@@ -15,10 +15,11 @@ from transformers.modeling_utils import slice_logits_to_keep
 from relnet import nn
 from relnet.hf.cache import RelnetCache
 from relnet.hf.config import RelnetConfig
+from relnet.hf.loading import StrictlyLoaded
 from relnet.nn.mixer import WEIGHT_STD
 
 
-class RelnetForCausalLM(PreTrainedModel, GenerationMixin):
+class RelnetForCausalLM(StrictlyLoaded, PreTrainedModel, GenerationMixin):
     """A causal language model of any relnet mixer.
 
     model(input_ids (B, S), attention_mask=None, cache=None, labels=None, use_cache=None, logits_to_keep=0) -> CausalLMOutputWithPast.
@@ -92,29 +93,6 @@ class RelnetForCausalLM(PreTrainedModel, GenerationMixin):
             raise ValueError(f"every_n_layers={every_n_layers}; a relnet model recomputes every block or none")
         self.gradient_checkpointing = enable
         self.model.checkpoint = gradient_checkpointing_func if enable else None
-
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load a folder as transformers does, from safetensors only; ValueError naming tensors that are missing, left over or misshapen.
-
-        Arguments as for `PreTrainedModel.from_pretrained`.
-        """
-        if kwargs.pop("use_safetensors", True) is False:
-            raise ValueError("use_safetensors=False; relnet models are kept in safetensors files only")
-        wanted = kwargs.pop("output_loading_info", False)
-        loaded: Any = super().from_pretrained(
-            pretrained_model_name_or_path, *args, output_loading_info=True, use_safetensors=True, **kwargs
-        )
-        model, info = loaded
-        faults = {
-            "has no": sorted(info["missing_keys"]),
-            "has left over": sorted(info["unexpected_keys"]),
-            "has in another shape": sorted(str(key) for key in info["mismatched_keys"]),
-        }
-        if any(faults.values()):
-            said = "; ".join(f"{what} {', '.join(names[:5])}" for what, names in faults.items() if names)
-            raise ValueError(f"{pretrained_model_name_or_path} does not hold this model: it {said}")
-        return (model, info) if wanted else model
 
     def _prepare_cache_for_generation(
         self,

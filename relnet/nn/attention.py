@@ -105,7 +105,7 @@ class Attention(Mixer):
     def extra_repr(self) -> str:
         return f"heads={self.heads}, positions={self.positions}, causal={self.causal}, explicit={self.explicit}"
 
-    def _bias(self, pairs: Pairs, real: Tensor, dtype: torch.dtype) -> Tensor | None:
+    def bias(self, pairs: Pairs, real: Tensor, dtype: torch.dtype) -> Tensor | None:
         """Return what is added to the scores, (B or 1, H or 1, S, T): -inf at invalid pairs; or None where is_causal says it all."""
         bias = None
         if self.positions == "alibi":
@@ -152,11 +152,11 @@ class Attention(Mixer):
         )
         if self.explicit or _explicit_depth or ops.in_reference():
             scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
-            bias = self._bias(pairs, real, scores.dtype)
+            bias = self.bias(pairs, real, scores.dtype)
             return (scores if bias is None else scores + bias).softmax(-1) @ value
         if square:
             return F.scaled_dot_product_attention(query, key, value, is_causal=pairs.num_targets > 1)
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=self._bias(pairs, real, query.dtype))
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=self.bias(pairs, real, query.dtype))
 
 
 @dataclass(frozen=True)

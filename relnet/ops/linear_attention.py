@@ -28,8 +28,8 @@ class LinearAttentionState(NamedTuple):
     key: Tensor
 
 
-def _features(x: Tensor) -> Tensor:
-    """elu(x) + 1 without the cancellation: elu(-17) + 1 is 0 in float32, exp(-17) is not."""
+def features(x: Tensor) -> Tensor:
+    """phi: elu(x) + 1 without the cancellation: elu(-17) + 1 is 0 in float32, exp(-17) is not."""
     return x.clamp(max=0.0).exp() + F.relu(x)
 
 
@@ -63,7 +63,7 @@ def linear_attention(
     dtype = value.dtype
     with without_autocast(query.device):
         query, key, value = (x.to(arithmetic_dtype(dtype)) for x in (query, key, value))
-        query, key = _features(query), _features(key)
+        query, key = features(query), features(key)
         if key_mask is not None:
             pad = ~key_mask[:, None, :, None]
             key, value = key.masked_fill(pad, 0.0), value.masked_fill(pad, 0.0)

@@ -5,16 +5,19 @@
 
 from relnet.report.cells import duration
 from relnet.report.exam_figures import exam_figures
-from relnet.report.figures import learning_curves
+from relnet.report.figures import learning_curves, write_new
+from relnet.report.maps import ImageMaps, image_panel, text_panel
 from relnet.report.reading import Run, read_runs
 from relnet.report.tables import markdown, table
 from relnet.report.theory import read_results, read_theory, theory_figure, theory_tables
 from relnet.report.verdict import read_exam, verdict
 
 __all__ = [
+    "ImageMaps",
     "Run",
     "duration",
     "exam_figures",
+    "image_panel",
     "learning_curves",
     "markdown",
     "read_exam",
@@ -22,7 +25,9 @@ __all__ = [
     "read_runs",
     "read_theory",
     "table",
+    "text_panel",
     "theory_figure",
     "theory_tables",
     "verdict",
+    "write_new",
 ]

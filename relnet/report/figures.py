@@ -14,7 +14,8 @@ LINES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 def learning_curves(runs: Sequence[Run], path: str | Path) -> Path:
     """Draw loss and accuracy of the runs against steps, and return the file that was written.
 
-    Where all runs are on a text, its validation in bits per byte takes the place of the accuracy.
+    Where all runs are on a text, its validation in bits per byte takes the place of the accuracy; where all are on images, loss
+    and accuracy on images held out are drawn as points beside the lines of the training images.
 
     path: a file name ending in .png. An existing file is never overwritten: curves-2.png, curves-3.png, ... is chosen
         then. ValueError for another ending, and where no run has logged an update.
@@ -36,7 +37,7 @@ def _draw(runs: Sequence[tuple[str, Run]]) -> bytes:
     columns, rows = _legend_shape([label for label, _ in runs])
     figure = Figure(figsize=(8, 6.4 + 0.22 * rows), layout="constrained", facecolor="white")
     loss, lower = figure.subplots(2, sharex=True)
-    texts = all(run.learns_text for _, run in runs)
+    texts, images = all(run.learns_text for _, run in runs), all(run.learns_images for _, run in runs)
     handles = []
     for number, (_, run) in enumerate(runs):
         steps = [update["step"] for update in run.updates]
@@ -54,6 +55,11 @@ def _draw(runs: Sequence[tuple[str, Run]]) -> bytes:
         else:
             window = [100 * update.get("window_accuracy", float("nan")) for update in run.updates]
             lower.plot(steps, window, **style)
+        if images:
+            # Training images come again, flipped and shifted; those held out do not.
+            at, points = [update["step"] for update in run.validated], {**style, "linestyle": "none", "marker": "o"}
+            loss.plot(at, [update["test_loss"] for update in run.validated], **points)
+            lower.plot(at, [100 * update["test_accuracy"] for update in run.validated], **points)
     for threshold in sorted({run.stop_accuracy for _, run in runs if run.stop_accuracy is not None}):
         lower.axhline(100 * threshold, color="#555555", linewidth=0.8, zorder=0)
         text = f"{100 * threshold:.10g} %"
@@ -66,12 +72,12 @@ def _draw(runs: Sequence[tuple[str, Run]]) -> bytes:
             color="#555555",
             xycoords=lower.get_yaxis_transform(),
         )
-    loss.set_ylabel("loss (nats a token)", fontsize=11)
+    loss.set_ylabel("loss (nats; points: images held out)" if images else "loss (nats a token)", fontsize=11)
     loss.set_ylim(bottom=0)
     if texts:
         lower.set_ylabel("validation (bits a byte)", fontsize=11)
     else:
-        lower.set_ylabel("accuracy (%),\nmean of the last 320 strings", fontsize=11)
+        lower.set_ylabel(f"accuracy (%),\nmean of the last 320 {'images' if images else 'strings'}", fontsize=11)
         lower.set_ylim(-2, 104)
     lower.set_xlabel("training step (updates)", fontsize=11)
     for axes in (loss, lower):

@@ -12,12 +12,12 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 FORMAT = 1
-HIDDEN = ("stores", "validation", "validation_share")
+HIDDEN = ("stores", "validation", "validation_share", "test", "test_share", "shape", "mean", "std")
 EXAM_FIELDS = {"task", "mode", "length", "seed", "items", "letters", "letters_right", "exact", "stopped", "ties"}
 TEXT_FIELDS = {
     "bits",
@@ -31,6 +31,9 @@ TEXT_FIELDS = {
     "prompt",
     "sample",
 }
+# What is measured of images held out.
+TESTED = ("test_loss", "test_accuracy")
+IMAGE_FIELDS = {"task", "subject", "images", "right", "test_accuracy", "test_loss"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Run:
     exam: exam rows, the latest for each task, mode, length and seed.
     text: rows of a text, the latest for each way to measure and each prompt.
     command: what made the run, where its JSON line says so.
+    images: rows of images held out.
     """
 
     folder: Path
@@ -53,14 +57,16 @@ class Run:
     exam: list[dict[str, Any]]
     text: list[dict[str, Any]]
     command: str = ""
+    images: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self, command: str = "") -> str:
         """The run as one line of JSON: command, config, result, exam (counts) or text, and its curve as lists over the updates.
 
-        A run on a text also has `validation`: a pair of step and bits per byte each.
+        A run on a text also has `validation`: a pair of step and bits per byte each; one on images a triple of step, loss and accuracy.
         """
         columns = ("step", "loss", "accuracy", "window_accuracy")
-        validation = [[update[name] for name in ("step", "bits_per_byte")] for update in self.validated]
+        measured = ("step", *TESTED) if self.learns_images else ("step", "bits_per_byte")
+        validation = [[update[name] for name in measured] for update in self.validated]
         curve = {name: [round(update[name], 6) for update in self.updates] for name in columns}
         exam = [{name: value for name, value in row.items() if name != "first_errors"} for row in self.exam]
         content = {
@@ -72,6 +78,8 @@ class Run:
         }
         if self.learns_text:
             return json.dumps({**content, "text": self.text, "curve": curve, "validation": validation})
+        if self.learns_images:
+            return json.dumps({**content, "images": self.images, "curve": curve, "validation": validation})
         return json.dumps({**content, "exam": exam, "curve": curve})
 
     @property
@@ -80,9 +88,14 @@ class Run:
         return (self.config.get("task") or {}).get("_type") == "Text"
 
     @property
+    def learns_images(self) -> bool:
+        """Whether it is a run on images, whose figures are others again."""
+        return (self.config.get("task") or {}).get("_type") == "Images"
+
+    @property
     def validated(self) -> list[dict[str, Any]]:
-        """The updates after which the validation text was measured."""
-        return [update for update in self.updates if "bits_per_byte" in update]
+        """The updates after which the validation text, or the images held out, were measured."""
+        return [update for update in self.updates if "bits_per_byte" in update or "test_accuracy" in update]
 
     @property
     def steps(self) -> int:
@@ -102,7 +115,9 @@ class Run:
         name = task.pop("_type", "")
         # Their names say which data they are; keys of prepared text are for the computer.
         texts = [Path(path).name for path in task.pop("data", [])]
-        shown = {key: value for key, value in task.items() if value is not None and key not in HIDDEN}
+        shown = {
+            key: value for key, value in task.items() if value is not None and value is not False and key not in HIDDEN
+        }
         return ", ".join([name, *texts, *(f"{key} {value}" for key, value in shown.items())]).strip(", ")
 
 
@@ -167,13 +182,15 @@ def _is_exported(folder: Path) -> bool:
 
 def _read_run(folder: Path) -> Run:
     config = _read_object(folder / "config.json")
-    exam, text = {}, {}
+    exam, text, images = {}, {}, {}
     for row in read_lines(folder / "exam.jsonl"):
         check_format(folder / "exam.jsonl", row)
         if row.keys() >= EXAM_FIELDS:
             exam[row["task"], row["mode"], row["length"], row["seed"]] = row
         elif row.keys() >= TEXT_FIELDS:
             text[row["task"], row["context"], row["stride"], row["prompt"]] = row
+        elif row.keys() >= IMAGE_FIELDS:
+            images[row["task"]] = row
     return Run(
         folder=folder,
         name=str(config.get("name") or folder.resolve().name),
@@ -182,6 +199,7 @@ def _read_run(folder: Path) -> Run:
         updates=[update for update in read_lines(folder / "log.jsonl") if "step" in update],
         exam=list(exam.values()),
         text=list(text.values()),
+        images=list(images.values()),
     )
 
 
@@ -200,12 +218,12 @@ def _read_kept(path: Path) -> list[Run]:
 
 
 def _kept(line: dict[str, Any], place: Path) -> Run:
-    measured = dict(line.get("validation", ()))
+    measured = {step: values for step, *values in line.get("validation", ())}
     names, columns = zip(*line["curve"].items(), strict=True)
     updates = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     for update in updates:
-        if update["step"] in measured:
-            update["bits_per_byte"] = measured[update["step"]]
+        values = measured.get(update["step"], ())
+        update.update(zip(("bits_per_byte",) if len(values) == 1 else TESTED, values, strict=False))
     return Run(
         folder=place,
         name=str(line["name"]),
@@ -214,6 +232,7 @@ def _kept(line: dict[str, Any], place: Path) -> Run:
         updates=updates,
         exam=list(line.get("exam", ())),
         text=list(line.get("text", ())),
+        images=list(line.get("images", ())),
         command=str(line.get("command", "")),
     )
 

@@ -4,7 +4,7 @@ import io
 import re
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.box import Box
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from relnet.report.cells import MISSING, Contents, formatted, seconds_per_step, shown, wall_time
+from relnet.report.image_table import image_contents
 from relnet.report.reading import Run, labels
 from relnet.report.text_table import text_contents
 
@@ -69,14 +70,21 @@ def one_line(title: str) -> str:
 
 
 def _tables(runs: Sequence[Run]) -> list[Contents]:
-    """One of the runs with an exam, one of those on a text: their figures are others."""
+    """One of the runs with an exam, one of those on a text, one of those on images: their figures are others."""
     if not runs:
         raise ValueError("no runs to show")
     named = list(zip(labels(runs), runs, strict=True))
-    kinds = [[pair for pair in named if pair[1].learns_text == text] for text in (False, True)]
-    return [
-        draw(*zip(*kind, strict=True)) for draw, kind in zip((exam_contents, text_contents), kinds, strict=True) if kind
-    ]
+    return [draw(*zip(*(named[place] for place in places), strict=True)) for draw, places in by_kind(runs)]
+
+
+def by_kind(runs: Sequence[Run]) -> list[tuple[Callable[[Sequence[str], Sequence[Run]], Contents], list[int]]]:
+    """The kinds of runs that are there, what draws the table of each, and the runs' places."""
+    found: dict[Any, list[int]] = {exam_contents: [], text_contents: [], image_contents: []}
+    for place, run in enumerate(runs):
+        found[text_contents if run.learns_text else image_contents if run.learns_images else exam_contents].append(
+            place
+        )
+    return [(draw, places) for draw, places in found.items() if places]
 
 
 def exam_contents(names: Sequence[str], runs: Sequence[Run]) -> Contents:

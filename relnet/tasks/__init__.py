@@ -1,6 +1,8 @@
 """Tasks: training data, exam items, and how answers are scored. Knows no model."""
 
 from relnet.tasks.copying import Copying
+from relnet.tasks.image_decoding import ImageError, image_files
+from relnet.tasks.images import Images, patches
 from relnet.tasks.letters import LETTERS, LetterTask
 from relnet.tasks.lookup import DuplicatedNgram, PrefixLookup, SuffixLookup
 from relnet.tasks.memory import AssociativeRecall, FlipFlop, InductionHeads, SelectiveCopying
@@ -25,6 +27,7 @@ AnyTask = (
     | InductionHeads
     | FlipFlop
     | Text
+    | Images
 )
 
 __all__ = [
@@ -36,6 +39,8 @@ __all__ = [
     "Copying",
     "DuplicatedNgram",
     "FlipFlop",
+    "ImageError",
+    "Images",
     "InductionHeads",
     "Items",
     "LetterTask",
@@ -56,6 +61,8 @@ __all__ = [
     "TrainingTask",
     "UniformCopy",
     "UnrepeatedCopying",
+    "image_files",
+    "patches",
     "read_squad",
     "score",
 ]

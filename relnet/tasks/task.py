@@ -18,7 +18,7 @@ from relnet.tasks.scores import Scores
 
 @dataclass(frozen=True)
 class Batch:
-    """One training batch, three (B, S) int64 tensors.
+    """One training batch, three (B, S) int64 tensors; of images inputs are (B, S, P) patches of numbers, targets (B,) classes.
 
     inputs: the tokens.
     targets: the token that should follow each one, IGNORE where there is no loss.

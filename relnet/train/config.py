@@ -144,3 +144,6 @@ class TrainResult:
     bits_per_byte: float | None = None
     """Of the whole validation text after the last update; None where the task has none."""
     perplexity: float | None = None
+    test_loss: float | None = None
+    """Mean cross-entropy in nats of all images held out after the last update; None where the task has none."""
+    test_accuracy: float | None = None

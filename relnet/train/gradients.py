@@ -28,14 +28,16 @@ def add_gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Add a micro-batch's part to the gradients of the mean cross-entropy over `num_targets` targets, times `scale`.
 
-    inputs, targets: (B, S) int64. penalty: of inputs and targets, a part () that is added to the mean. Returns the part of the mean in
-    nats, (), the penalty's, 0 where there is none, and the most likely tokens, (B, S) int64.
+    inputs: what the model reads; targets: (B, S), or (B,) for one class a row, int64. The model returns logits with one dimension more,
+    or a tuple that begins with them. penalty: of inputs and targets, a part () that is added to the mean. Returns the part of the mean in
+    nats, (), the penalty's, 0 where there is none, and the most likely tokens or classes, shaped as targets.
     """
     with autocast(inputs.device, precision):
-        logits = model(inputs)[0]
+        said = model(inputs)
+    logits = said[0] if isinstance(said, tuple) else said
     # In float32 where the logits are bfloat16.
     exact = logits.float() if logits.dtype == torch.bfloat16 else logits
-    total = F.cross_entropy(exact.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum")
+    total = F.cross_entropy(exact.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="sum")
     part = total / num_targets
     added = penalty(inputs, targets) if penalty else torch.zeros_like(part)
     # In one backward pass: with several processes each weight's gradient is exchanged once.

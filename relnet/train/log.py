@@ -37,6 +37,14 @@ class Validation:
 
 
 @dataclass(frozen=True)
+class ClassValidation:
+    """What it measures where classes are told apart."""
+
+    test_loss: float
+    test_accuracy: float
+
+
+@dataclass(frozen=True)
 class StepRecord:
     """One line of log.jsonl: one update."""
 
@@ -61,6 +69,10 @@ class StepRecord:
     """Of the validation text after the update; None, and left out of the line, where it was not measured."""
     perplexity: float | None = None
     """Likewise: a token's, exp of the mean cross-entropy in nats."""
+    test_loss: float | None = None
+    """Likewise, of images held out: mean cross-entropy in nats."""
+    test_accuracy: float | None = None
+    """Likewise: the share whose class is right."""
 
     def values(self) -> dict[str, float]:
         """The figures by name, without those that were not measured."""

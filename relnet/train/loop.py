@@ -38,6 +38,7 @@ from relnet.train.gradients import add_gradients
 from relnet.train.interrupt import CtrlC
 from relnet.train.log import (
     RESULT_FORMAT,
+    ClassValidation,
     StepLog,
     StepRecord,
     Validation,
@@ -62,22 +63,22 @@ def train(
     device: str = "auto",
     on_start: Callable[[], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
-    validate: Callable[[], Validation] | None = None,
+    validate: Callable[[], Validation | ClassValidation] | None = None,
     penalty: Penalty | None = None,
     trackers: Sequence[Any] = (),
     resume: bool = False,
 ) -> TrainResult:
     """Train `model` in place on `task` and keep in `folder` the log, checkpoints, final weights and result.
 
-    model: called as `logits, state = model(ids)`, ids (B, S) int64, logits (B, S, vocabulary); the caller has
-        initialised it. It is left in training mode, torch's generators as they were.
+    model: called as `logits, state = model(ids)`, ids (B, S) int64, logits (B, S, vocabulary), or as `logits = model(inputs)`, logits
+        (B, classes), for targets (B,); the caller has initialised it. It is left in training mode, torch's generators as they were.
     folder: new, or with `resume=True` one that a run like this left: it goes on after the newest good checkpoint, from
         the start where nothing was done, and returns the result at once where it is finished.
     device: "auto", "cpu", "cuda", "mps" or one GPU such as "cuda:1".
     on_start: called on the main process once nothing more is refused, before anything is computed or written; not
         where the run is finished.
     on_step: called with a `StepRecord` after each update, on the main process.
-    validate: measures the model on text that is not trained on, on the main process: after each `config.validate_every` updates and after
+    validate: measures the model on data that are not trained on, on the main process: after each `config.validate_every` updates and after
         the last; it leaves the model and torch's generators as they are.
     penalty: of model, inputs and targets of a micro-batch: what is added to its loss, the mean over its strings, e.g.
         `CurvaturePenalty`; its repr is one of the run's settings.
@@ -143,7 +144,7 @@ class _Training:
         task: TrainingTask,
         checkpoint: Checkpoint | None,
         on_step: Callable[[StepRecord], None] | None,
-        validate: Callable[[], Validation] | None,
+        validate: Callable[[], Validation | ClassValidation] | None,
     ) -> TrainResult:
         """Train to the end, from `checkpoint` or from the start."""
         with CtrlC() as ctrl_c:
@@ -305,6 +306,8 @@ class _Training:
                 commit=commit(),
                 bits_per_byte=last.get("bits_per_byte"),
                 perplexity=last.get("perplexity"),
+                test_loss=last.get("test_loss"),
+                test_accuracy=last.get("test_accuracy"),
             )
             write_result(self.folder, result)
         self.engine.wait()

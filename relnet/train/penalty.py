@@ -63,7 +63,7 @@ class CurvaturePenalty:
             raise ValueError(f"iters={self.iters}, norm={self.norm!r}; give iters >= 1 and spectral or frobenius")
 
     def __call__(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the weighted penalties, (), on inputs (B, ...) with targets (B, S); IGNORE where there is none."""
+        """Return the weighted penalties, (), on inputs (B, ...) with targets (B, S), or (B,) classes; IGNORE where there is none."""
         with torch.autocast(inputs.device.type, enabled=False):
             x, f = _entry(model, inputs)
             total = torch.zeros((), device=x.device)
@@ -110,4 +110,4 @@ def _trained_logits(f: Callable[[Tensor], Tensor], targets: Tensor, x: Tensor) -
 def _losses(f: Callable[[Tensor], Tensor], targets: Tensor, x: Tensor) -> Tensor:
     """Each string's mean cross-entropy over its targets, (B,); 0 where it has none."""
     losses = F.cross_entropy(f(x).movedim(-1, 1), targets, ignore_index=IGNORE, reduction="none")
-    return losses.flatten(1).sum(1) / (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
+    return losses.reshape(len(losses), -1).sum(1) / (targets != IGNORE).reshape(len(targets), -1).sum(1).clamp(min=1)

@@ -5,6 +5,7 @@ import pytest
 from relnet.tasks import (
     copying,
     draws,
+    images,
     lookup,
     memory,
     question_answering,
@@ -22,6 +23,7 @@ from relnet.tasks import (
     [
         copying,
         draws,
+        images,
         lookup,
         memory,
         question_answering,
@@ -34,7 +36,8 @@ from relnet.tasks import (
     ],
     ids=lambda module: module.__name__,
 )
-def test_the_examples_in_the_documentation_run(module):
+def test_the_examples_in_the_documentation_run(module, tmp_path, monkeypatch):
+    monkeypatch.setenv("RELNET_DATA", str(tmp_path))
     result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0

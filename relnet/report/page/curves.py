@@ -34,9 +34,11 @@ LOSS = Measure("Loss", "nats a token", "loss", low=0.0)
 ACCURACY = Measure("Accuracy", "%, mean of the last 320 strings", "window_accuracy", factor=100.0, low=0.0, high=100.0)
 VALIDATION = Measure("Validation", "bits a byte", "bits_per_byte", marked=True)
 
+TESTED = Measure("Images held out", "% right", "test_accuracy", factor=100.0, low=0.0, high=100.0, marked=True)
+
 
 def panels(runs: Sequence[Run], grouped: Sequence[Group]) -> dict[str, list[dict[str, Any]]]:
-    """The charts of each task: loss, and accuracy or, of texts, the validation; only those that have a point.
+    """The charts of each task: loss, and accuracy or, of texts and images, what was measured on those held out; only with points.
 
     A chart is {"measure", "unit", "low", "high", "marked", "targets", "lines"}; a line {"label", "runs"}; a run of it {"run": place in
     the list} and its curve as `thinned` returns it.
@@ -46,7 +48,9 @@ def panels(runs: Sequence[Run], grouped: Sequence[Group]) -> dict[str, list[dict
         mine = [group for group in grouped if group.task == task]
         members = [runs[member] for group in mine for member in group.members]
         texts = any(run.learns_text for run in members)
-        charts = [_panel(runs, mine, measure) for measure in (LOSS, VALIDATION if texts else ACCURACY)]
+        images = any(run.learns_images for run in members)
+        last = VALIDATION if texts else TESTED if images else ACCURACY
+        charts = [_panel(runs, mine, measure) for measure in (LOSS, last)]
         if drawn := [chart for chart in charts if chart["lines"]]:
             found[task] = drawn
             if not texts:

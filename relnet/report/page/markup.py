@@ -14,8 +14,7 @@ from relnet.report.page.elements import Content, element
 from relnet.report.page.grouping import Group, flat, seed_of, task_of, trained_length
 from relnet.report.page.thinning import number
 from relnet.report.reading import Run
-from relnet.report.tables import exam_contents, one_line
-from relnet.report.text_table import text_contents
+from relnet.report.tables import by_kind, one_line
 
 OUTCOME = (
     "steps",
@@ -24,6 +23,8 @@ OUTCOME = (
     "final_accuracy",
     "bits_per_byte",
     "perplexity",
+    "test_loss",
+    "test_accuracy",
     "device",
     "machine",
     "commit",
@@ -73,17 +74,17 @@ def last_written(run: Run) -> str | None:
 
 
 def overview(runs: Sequence[Run], groups: Sequence[Group], labels: Sequence[str]) -> list[Element]:
-    """The tables: one of the runs with an exam, one of those on a text."""
+    """The tables: one of the runs with an exam, one of those on a text, one of those on images."""
     names = {member: group.label for group in groups for member in group.members}
     made = []
-    for texts, draw in ((False, exam_contents), (True, text_contents)):
-        numbers = [place for place in names if runs[place].learns_text == texts]
-        if numbers:
-            chosen = [_at_trained_length(runs[place]) for place in numbers]
-            # Names may meet, places do not.
-            lines = draw([str(place) for place in numbers], chosen).lines
-            contents = draw([labels[place] for place in numbers], chosen)
-            made.append(_table(dataclasses.replace(contents, lines=lines), runs, names, labels))
+    placed = list(names)
+    for draw, kind in by_kind([runs[place] for place in placed]):
+        numbers = [placed[place] for place in kind]
+        chosen = [_at_trained_length(runs[place]) for place in numbers]
+        # Names may meet, places do not.
+        lines = draw([str(place) for place in numbers], chosen).lines
+        contents = draw([labels[place] for place in numbers], chosen)
+        made.append(_table(dataclasses.replace(contents, lines=lines), runs, names, labels))
     return made
 
 

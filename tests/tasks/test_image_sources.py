@@ -1,0 +1,307 @@
+import io
+import os
+import shutil
+import zipfile
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from relnet.tasks import Images
+from relnet.tasks.image_archives import NpzSource
+from relnet.tasks.image_decoding import ImageError, decode
+from relnet.tasks.image_opening import open_images
+from relnet.tasks.image_sources import FolderSource, ParquetSource
+from relnet.tasks.image_store import CHUNK, ImageStore, prepare, shape_of, store_folder
+from tests.tasks.test_images import data_folder, pixels_of
+
+__all__ = ["data_folder"]
+
+
+def encoded(pixels, kind="PNG", **options):
+    file = io.BytesIO()
+    Image.fromarray(pixels.squeeze()).save(file, kind, **options)
+    return file.getvalue()
+
+
+def parquet(path, images, labels, names=None, **options):
+    table = pa.table({"img": [{"bytes": image, "path": None} for image in images], "label": labels})
+    if names:
+        features = '{"info": {"features": {"label": {"names": ["' + '", "'.join(names) + '"]}}}}'
+        table = table.replace_schema_metadata({"huggingface": features})
+    pq.write_table(table, path, **options)
+    return path
+
+
+def npz(path, num=600, start=0):
+    images = np.stack([pixels_of(start + number, (4, 4, 3)) for number in range(num)])
+    np.savez(path, X=images, Y=np.arange(num) % 3)
+    return path
+
+
+def stored(sources, skip=False, on_progress=None):
+    return store_folder(prepare(sources, None, shape_of(sources, skip), skip, on_progress))
+
+
+def test_every_source_gives_the_images_that_were_put_into_it(tmp_path):
+    images = [pixels_of(number) for number in range(20)]
+    labels = [number % 2 for number in range(20)]
+    path = parquet(
+        tmp_path / "a.parquet", [encoded(image) for image in images], labels, ["cat", "dog"], row_group_size=7
+    )
+    np.savez_compressed(tmp_path / "b.npz", X=np.stack(images), Y=np.array(labels))
+    for number, image in enumerate(images):
+        folder = tmp_path / "c" / f"class-{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:02d}.png").write_bytes(encoded(image))
+    (tmp_path / "c" / "class-0" / "notes.txt").write_text("mine")
+    for source, classes in (
+        (ParquetSource(path), ("cat", "dog")),
+        (NpzSource(tmp_path / "b.npz"), ("0", "1")),
+        (FolderSource(tmp_path / "c"), ("class-0", "class-1")),
+    ):
+        found = list(source.examples(0))
+        assert source.num_images == len(found) == 20
+        assert source.classes == classes
+        assert {(example[0].tobytes(), example[1]) for _, _, example in found} == {
+            (image.tobytes(), label) for image, label in zip(images, labels, strict=True)
+        }
+        for start in (1, 7, 8, 19):
+            assert [place for _, place, _ in source.examples(found[start - 1][0])] == [
+                place for _, place, _ in found[start:]
+            ]
+
+
+def test_a_hub_data_set_is_streamed_with_the_names_of_its_classes(monkeypatch):
+    images = [pixels_of(number) for number in range(6)]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    rows = {"image": [{"bytes": encoded(image), "path": None} for image in images], "label": [0, 1] * 3}
+    made = datasets.Dataset.from_dict(rows, features=features)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: made.to_iterable_dataset())
+    (source,) = open_images(["hub:some/pets"])
+    assert source.classes == ("cat", "dog")
+    assert [(position, example[1]) for position, _, example in source.examples(2)] == [(3, 0), (4, 1), (5, 0), (6, 1)]
+    task = Images(("hub:some/pets",), patch=8, test_share=0.5).prepared()
+    assert (task.num_training, task.num_held_out) == (3, 3)
+
+
+def test_cifar_10_comes_from_the_hub_with_its_own_test_images(monkeypatch):
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    asked = []
+
+    def load(path, config, split, streaming):
+        asked.append((path, config, split))
+        numbers = range(3) if split == "train" else range(10, 12)
+        images = [{"bytes": encoded(pixels_of(number)), "path": None} for number in numbers]
+        rows = {"img": images, "label": [0] * len(images)}
+        return datasets.Dataset.from_dict(rows, features=features).to_iterable_dataset()
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    task = Images(("cifar10",), patch=8).prepared()
+    assert (task.num_training, task.num_held_out) == (3, 2)
+    assert set(asked) == {("uoft-cs/cifar10", "plain_text", split) for split in ("train", "test")}
+
+
+class PowerCut(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("left", ["chunk", "torn record", "torn images", "zeroed images"])
+def test_what_a_kill_left_is_gone_on_with_to_the_same_bytes(tmp_path, data_folder, left, monkeypatch):
+    sources = [NpzSource(npz(tmp_path / "a.npz")), NpzSource(npz(tmp_path / "b.npz", start=600))]
+    names = ("images.bin", "index.bin", "store.json")
+    expected = [(stored(sources) / name).read_bytes() for name in names]
+    monkeypatch.setenv("RELNET_DATA", str(data_folder / "second"))
+    calls = []
+
+    def cut(*said):
+        calls.append(said)
+        if len(calls) == 4:
+            raise PowerCut
+
+    with pytest.raises(PowerCut):
+        stored(sources, on_progress=cut)
+    (folder,) = (data_folder / "second").iterdir()
+    assert not (folder / "store.json").exists()
+    if left == "torn record":
+        os.truncate(folder / "index.bin", (folder / "index.bin").stat().st_size - 3)
+    if left == "torn images":
+        with open(folder / "images.bin", "ab") as file:
+            file.write(b"x" * 100)
+    if left == "zeroed images":
+        with open(folder / "images.bin", "r+b") as file:
+            file.seek(-200, os.SEEK_END)
+            file.write(bytes(150))
+    done = []
+    assert [
+        (stored(sources, on_progress=lambda *said: done.append(said[1])) / name).read_bytes() for name in names
+    ] == expected
+    assert done[0] > calls[1 if left in ("torn record", "zeroed images") else 2][1], "what was done is not done again"
+
+
+def test_a_store_that_was_changed_is_refused(tmp_path):
+    folder = stored([NpzSource(npz(tmp_path / "a.npz", num=10))])
+    ImageStore(folder)
+    with open(folder / "images.bin", "r+b") as file:
+        file.seek(40)
+        file.write(b"\x01\x02\x03")
+    with pytest.raises(ValueError, match="damaged"):
+        ImageStore(folder)
+
+
+def test_the_sixth_part_of_cifar_5m_is_held_out(tmp_path):
+    for part in range(6):
+        npz(tmp_path / f"cifar5m_part{part}.npz", num=20, start=100 * part)
+    task = Images((str(tmp_path),), patch=2, mean=(0.0,) * 3, std=(1 / 255,) * 3).prepared()
+    assert (task.num_training, task.num_held_out) == (100, 20)
+    assert np.array_equal(task.held_out_image(7)[0], pixels_of(507, (4, 4, 3)))
+
+
+def test_preparing_holds_no_part_in_memory(tmp_path, monkeypatch):
+    source = NpzSource(npz(tmp_path / "a.npz", num=3 * CHUNK))
+    largest = []
+    read = zipfile.ZipExtFile.read
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", lambda self, n=-1: (largest.append(n), read(self, n))[1])
+    stored([source])
+    assert 0 < max(largest) <= CHUNK * 4 * 4 * 3
+    assert min(largest) >= 0, "never all at once"
+
+
+def faulty_parquet(tmp_path, image, label=1):
+    good = [encoded(pixels_of(number)) for number in range(9)]
+    return parquet(tmp_path / "mine.parquet", [*good, image], [*[0, 1] * 4, 0, label], ["cat", "dog"])
+
+
+FAULTS = {
+    "corrupt": (lambda: b"\x89PNG\r\n\x1a\n" + b"rot" * 30, 1, "no image, or a damaged one"),
+    "cut JPEG": (lambda: encoded(pixels_of(0, (64, 64, 3)), "JPEG")[:900], 1, "no image, or a damaged one"),
+    "empty": (lambda: b"", 1, "no image"),
+    "missing": (lambda: None, 1, "no image in it"),
+    "grey": (lambda: encoded(pixels_of(0, (8, 8))), 1, "8 x 8 grey, the first image is 8 x 8 RGB"),
+    "RGBA": (lambda: encoded(pixels_of(0, (8, 8, 4))), 1, "RGBA, neither grey nor RGB"),
+    "oversized": (lambda: encoded(pixels_of(0, (9, 8, 3))), 1, "8 x 9 RGB, the first image is 8 x 8 RGB"),
+    "label too high": (lambda: encoded(pixels_of(0)), 2, "label 2, and there are 2 classes"),
+    "label negative": (lambda: encoded(pixels_of(0)), -1, "label -1"),
+    "no label": (lambda: encoded(pixels_of(0)), None, "label None"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_image_is_refused_by_file_and_row_or_left_out_and_counted(tmp_path, fault, caplog):
+    image, label, said = FAULTS[fault]
+    path = faulty_parquet(tmp_path, image(), label)
+    with pytest.raises(ValueError, match=said) as error:
+        stored(open_images([str(path)]))
+    assert f"{path}, row 9" in str(error.value)
+    folder = stored(open_images([str(path)]), skip=True)
+    store = ImageStore(folder)
+    assert (len(store.images), store.skipped) == (9, 1)
+    assert "1 of 10 images left out" in caplog.text
+
+
+def test_a_size_brings_every_image_to_it(tmp_path):
+    for name, mode in (("a", "L"), ("b", "RGBA"), ("c", "RGB"), ("d", "P"), ("e", "1")):
+        (tmp_path / "all" / "one").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels_of(1, (40, 30, 3))).convert(mode).save(tmp_path / "all" / "one" / f"{name}.png")
+    task = Images((str(tmp_path / "all"),), size=16, patch=4, test_share=0.4).prepared()
+    assert task.seen.pixels == (16, 16, 3)
+    assert task.num_training == 3
+
+
+def test_what_is_transparent_lies_on_white_and_the_middle_is_taken(tmp_path):
+    pixels = np.zeros((4, 8, 4), np.uint8)
+    pixels[:, 2:6] = (10, 20, 30, 255)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    assert np.array_equal(decode(tmp_path / "a.png", "a", (4, 4, 3)), np.broadcast_to((10, 20, 30), (4, 4, 3)))
+    Image.new("RGBA", (4, 4)).save(tmp_path / "b.png")
+    assert (decode(tmp_path / "b.png", "b", (4, 4, 3)) == 255).all()
+
+
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(tmp_path):
+    path = tmp_path / "bomb.png"
+    Image.new("1", (2**14, 2**13)).save(path)
+    with pytest.raises(ImageError, match=r"bomb\.png: 16384 x 8192 pixels are too many"):
+        decode(path, str(path), (8, 8, 3))
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size - 200)
+
+
+def damage(path):
+    content = bytearray(path.read_bytes())
+    content[2000] ^= 255
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("harm", [cut, damage])
+@pytest.mark.parametrize("name", ["a.npz", "a.parquet"])
+def test_a_file_that_is_cut_or_damaged_is_named(tmp_path, harm, name):
+    if name.endswith(".npz"):
+        path = npz(tmp_path / name)
+    else:
+        path = parquet(tmp_path / name, [encoded(pixels_of(n)) for n in range(30)], [0, 1] * 15, use_dictionary=False)
+    harm(path)
+    with pytest.raises(ValueError, match=str(path)):
+        stored(open_images([str(path)]))
+
+
+def arrays(**given):
+    return lambda path: np.savez(path, **given)
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (arrays(X=np.zeros((2, 4, 4, 3), np.uint8)), "X .images. and Y .labels. wanted"),
+        (arrays(X=np.zeros((2, 4, 4, 3)), Y=np.zeros(2, int)), "uint8 wanted"),
+        (arrays(X=np.zeros((2, 4, 4, 3), np.uint8), Y=np.zeros(3, int)), "uint8 wanted"),
+        (arrays(X=np.zeros((2, 4, 4, 3), np.uint8), Y=np.zeros(2)), "whole numbers"),
+        (lambda path: path.write_bytes(b"not a zip"), "cut short or damaged"),
+        (lambda path: path.write_bytes(b""), "cut short or damaged"),
+    ],
+)
+def test_an_archive_that_is_no_part_of_cifar_5m_is_refused(tmp_path, write, said):
+    write(tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=said) as error:
+        NpzSource(tmp_path / "a.npz")
+    assert "a.npz" in str(error.value)
+
+
+def test_folders_and_names_that_hold_no_images_are_refused(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat" / "a.png").write_bytes(encoded(pixels_of(0)))
+    (tmp_path / "half" / "cat").mkdir(parents=True)
+    for name, said in (
+        ("empty", "empty is empty"),
+        ("flat", "holds no folders of images"),
+        ("half", "cat is empty: it holds no images"),
+        ("nowhere", "nowhere is no images"),
+        ("flat/a.png", "a.png is no images"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            open_images([str(tmp_path / name)])
+    with pytest.raises(ValueError, match="no images given"):
+        open_images([])
+
+
+def test_data_sets_of_other_classes_do_not_mix(tmp_path):
+    for name in ("cat", "dog"):
+        for number in range(2):
+            folder = tmp_path / name / f"{name}-{number}"
+            folder.mkdir(parents=True)
+            (folder / "a.png").write_bytes(encoded(pixels_of(number)))
+    with pytest.raises(ValueError, match="other classes"):
+        open_images([str(tmp_path / "cat"), str(tmp_path / "dog")])
+    with pytest.raises(ValueError, match="other classes"):
+        Images((str(tmp_path / "cat"),), str(tmp_path / "dog")).prepared()
+
+
+def test_two_parts_that_hold_the_same_make_the_same_store(tmp_path):
+    npz(tmp_path / "a.npz")
+    shutil.copy(tmp_path / "a.npz", tmp_path / "b.npz")
+    assert stored([NpzSource(tmp_path / "a.npz")]) == stored([NpzSource(tmp_path / "b.npz")])
