@@ -2,7 +2,9 @@
 
 from relnet.recipes.copying import compare_copying, copying, long_copying, paper_copying
 from relnet.recipes.exam import LETTER_TASKS, STANDARD, Equal, candidates, paper
+from relnet.recipes.figures import figure2, figure3, figure4, figure6, heads_lr
 from relnet.recipes.models import LINEAR_MODELS, MODEL_NAMES, ModelName, model
+from relnet.recipes.repeat_after_me import exam_copying, exam_lengths, exam_lookup
 from relnet.recipes.text import compare_text, paper_text, text
 
 __all__ = [
@@ -16,6 +18,14 @@ __all__ = [
     "compare_copying",
     "compare_text",
     "copying",
+    "exam_copying",
+    "exam_lengths",
+    "exam_lookup",
+    "figure2",
+    "figure3",
+    "figure4",
+    "figure6",
+    "heads_lr",
     "long_copying",
     "model",
     "paper",
