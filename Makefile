@@ -8,7 +8,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 # Another mixer: make exam MODEL=path/to/file.py:build
 MODEL ?= examples/own_mixer.py:build
 
-.PHONY: demo exam images test test-all test-latest check bench sanitize neon format clean
+.PHONY: demo exam images figure3-cpu test test-all test-latest check bench sanitize neon format clean
 
 # pip, not python: where a venv cannot be made whole, python alone is left behind.
 $(BIN)/pip:
@@ -32,6 +32,10 @@ demo: $(VENV)/installed
 
 exam: $(VENV)/installed
 	$(BIN)/relnet exam --model $(MODEL) --max-steps 800 --lrs 0.002 --num 100
+
+# Runs lie outside of the tree (relnet sweep --help); the same command goes on after Ctrl-C.
+figure3-cpu: $(VENV)/installed
+	$(BIN)/relnet sweep figure3 --size cpu
 
 test: $(VENV)/installed-dev
 	$(PYTEST) -m 'not slow'

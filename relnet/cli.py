@@ -14,6 +14,7 @@ import tyro
 
 import relnet
 from relnet import run
+from relnet.commands.claims import Claims
 from relnet.commands.compare import Compare
 from relnet.commands.console import out, status
 from relnet.commands.exam import Exam
@@ -22,8 +23,10 @@ from relnet.commands.generate import Generate
 from relnet.commands.inspect import Inspect
 from relnet.commands.predict import Predict
 from relnet.commands.report import Report
+from relnet.commands.sweep import Sweep
 from relnet.commands.theory import Theory
 from relnet.commands.train import Train
+from relnet.sweep import RunsFailedError
 from relnet.train import is_main_process
 
 Command = (
@@ -35,6 +38,8 @@ Command = (
     | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
+    | Annotated[Claims, tyro.conf.subcommand("claims")]
     | Annotated[Theory, tyro.conf.subcommand("theory")]
 )
 
@@ -107,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, FileNotFoundError, FileExistsError) as error:
         _complain(_words(error))
         return 2
-    except (OSError, FloatingPointError, NotImplementedError) as error:
+    except (OSError, FloatingPointError, NotImplementedError, RunsFailedError) as error:
         _complain(_words(error))
         return 1
     except KeyboardInterrupt as error:

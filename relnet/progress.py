@@ -1,6 +1,7 @@
 """Live progress of preparing a text and of training: a bar on a terminal, a line every ten seconds elsewhere (a file, a pipe, CI)."""
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console
@@ -13,10 +14,13 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class TrainingProgress:
-    """Shows steps, loss, accuracy, steps a second and time left; call it with each update's record."""
+    """Shows steps, loss, accuracy, steps a second and time left; call it with each update's record.
 
-    def __init__(self, name: str, steps: int, console: Console) -> None:
-        self._name, self._steps, self._console = name, steps, console
+    behind: what to show behind it all.
+    """
+
+    def __init__(self, name: str, steps: int, console: Console, behind: Callable[[], str] = str) -> None:
+        self._name, self._steps, self._console, self._behind = name, steps, console, behind
         self._first_step: int | None = None
         self._validation = ""
         self._bar = None
@@ -27,7 +31,7 @@ class TrainingProgress:
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[numbers]}"),
                 TimeRemainingColumn(compact=True),
-                TextColumn("left"),
+                TextColumn("left{task.fields[behind]}"),
                 console=console,
             )
 
@@ -35,7 +39,7 @@ class TrainingProgress:
         self._began = self._last_line = time.monotonic()
         if self._bar:
             self._bar.start()
-            self._task = self._bar.add_task(self._name, total=self._steps, numbers="")
+            self._task = self._bar.add_task(self._name, total=self._steps, numbers="", behind="")
         return self
 
     def __exit__(
@@ -58,12 +62,12 @@ class TrainingProgress:
         penalty = "" if record.penalty is None else f"  penalty {record.penalty:.3g}"
         numbers = f"loss {record.loss:.3f}{penalty}  accuracy {record.window_accuracy:6.1%}{self._validation}  {speed:.2f} steps/s"
         if self._bar:
-            self._bar.update(self._task, completed=record.step, numbers=numbers)
+            self._bar.update(self._task, completed=record.step, numbers=numbers, behind=self._behind())
         elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES or record.step == self._steps:
             self._last_line = time.monotonic()
             left = (self._steps - record.step) / speed
             self._console.print(
-                f"{self._name}  step {record.step}/{self._steps}  {numbers}  at most {duration(left)} left"
+                f"{self._name}  step {record.step}/{self._steps}  {numbers}  at most {duration(left)} left{self._behind()}"
             )
 
 

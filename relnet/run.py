@@ -401,10 +401,10 @@ def _subject(run: Run | str | Path, device: str | None) -> tuple[Path, tasks.Any
     return folder, config.task, exam.ModelSubject(model, name=config.name)
 
 
-def examine_unless_done(run: Run, prompt: str = PROMPT) -> None:
-    """Give a run the exam of its trained length, of its text or of its images, unless its exam.jsonl has all of the result.
+def examine_unless_done(run: Run, prompt: str = PROMPT, lengths: Sequence[int] = ()) -> None:
+    """Give a run the exam of these lengths (none: the trained one), of its text or of its images, as far as its exam.jsonl lacks it.
 
-    An exam that was interrupted is done again. With several processes the main one examines.
+    A length whose exam was interrupted is asked again. With several processes the main one examines.
     """
     if not training.is_main_process():
         return
@@ -421,10 +421,11 @@ def examine_unless_done(run: Run, prompt: str = PROMPT) -> None:
             assert not isinstance(run.measured, exam.ImageRow)
             examine_text(run, prompt=prompt, measured=run.measured)
         return
-    asked = (task.name, task.length, 0)
-    done = {row["mode"] for row in found.exam if (row["task"], row["length"], row["seed"]) == asked}
-    if not done >= set(exam.MODES):
-        examine(run)
+    done = {(row["length"], row["mode"]) for row in found.exam if (row["task"], row["seed"]) == (task.name, 0)}
+    if missing := [
+        length for length in lengths or (task.length,) if not done >= {(length, mode) for mode in exam.MODES}
+    ]:
+        examine(run, lengths=missing)
 
 
 def compare(

@@ -77,7 +77,7 @@ def option(arguments, name, default):
 
 
 def in_two_steps(arguments):
-    trains = arguments[0] in ("train", "compare") or (arguments[0] == "exam" and "--max-steps" in arguments)
+    trains = arguments[0] in ("train", "compare", "sweep") or (arguments[0] == "exam" and "--max-steps" in arguments)
     if not trains or "--help" in arguments:
         return arguments
     if "--max-steps" in arguments:

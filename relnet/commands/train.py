@@ -23,18 +23,19 @@ def _brief(function) -> str:
     return (inspect.getdoc(function) or "").partition("Args:")[0].strip()
 
 
-def _recipe(name: str, function) -> object:
+def described(name: str, function) -> object:
+    """A recipe as a subcommand, described by its docstring."""
     return tyro.conf.subcommand(name, constructor=function, description=_brief(function))
 
 
 TrainRecipe = (
-    Annotated[RunConfig, _recipe("copying", recipes.copying)]
-    | Annotated[RunConfig, _recipe("paper-copying", recipes.paper_copying)]
-    | Annotated[RunConfig, _recipe("long-copying", recipes.long_copying)]
-    | Annotated[RunConfig, _recipe("text", recipes.text)]
-    | Annotated[RunConfig, _recipe("paper-text", recipes.paper_text)]
-    | Annotated[RunConfig, _recipe("images", recipes.images)]
-    | Annotated[RunConfig, _recipe("paper-images", recipes.paper_images)]
+    Annotated[RunConfig, described("copying", recipes.copying)]
+    | Annotated[RunConfig, described("paper-copying", recipes.paper_copying)]
+    | Annotated[RunConfig, described("long-copying", recipes.long_copying)]
+    | Annotated[RunConfig, described("text", recipes.text)]
+    | Annotated[RunConfig, described("paper-text", recipes.paper_text)]
+    | Annotated[RunConfig, described("images", recipes.images)]
+    | Annotated[RunConfig, described("paper-images", recipes.paper_images)]
 )
 
 

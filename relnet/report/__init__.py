@@ -5,9 +5,11 @@
 
 from relnet.report.cells import duration
 from relnet.report.exam_figures import exam_figures
-from relnet.report.figures import learning_curves, write_new
+from relnet.report.figures import check_png, learning_curves, write_new
 from relnet.report.maps import ImageMaps, image_panel, text_panel
 from relnet.report.reading import Run, read_runs
+from relnet.report.sat import exam_lines
+from relnet.report.steps import steps_figure
 from relnet.report.tables import markdown, table
 from relnet.report.theory import read_results, read_theory, theory_figure, theory_tables
 from relnet.report.verdict import read_exam, verdict
@@ -15,8 +17,10 @@ from relnet.report.verdict import read_exam, verdict
 __all__ = [
     "ImageMaps",
     "Run",
+    "check_png",
     "duration",
     "exam_figures",
+    "exam_lines",
     "image_panel",
     "learning_curves",
     "markdown",
@@ -24,6 +28,7 @@ __all__ = [
     "read_results",
     "read_runs",
     "read_theory",
+    "steps_figure",
     "table",
     "text_panel",
     "theory_figure",

@@ -8,16 +8,17 @@ from statistics import fmean
 from typing import Any
 
 from relnet.report.ceilings import share_without_repeat
-from relnet.report.figures import COLOURS, LINES, literal, write_new
+from relnet.report.figures import COLOURS, LINES, literal, wrapped, write_new
 from relnet.report.verdict import FREE, Line, best, groups, share
 
 NGRAMS = (3, 4, 5)
 
 
-def exam_figures(lines: Sequence[Line], folder: str | Path) -> list[Path]:
+def exam_figures(lines: Sequence[Line], folder: str | Path, note: str = "") -> list[Path]:
     """Draw what the lines have data for and return the files: exam-lengths.png, exam-samples.png, exam-states.png in `folder`.
 
     Of several learning rates the best is drawn. Free-running answers, whole strings. An existing file is never overwritten.
+    note: a sentence to stand below.
     ValueError without a single result.
     """
     chosen = [line for line in best(lines) if line["mode"] == FREE and line["items"]]
@@ -25,15 +26,17 @@ def exam_figures(lines: Sequence[Line], folder: str | Path) -> list[Path]:
         raise ValueError("no results of an exam to draw")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    made = [write_new(folder / "exam-lengths.png", _figure(chosen, _lengths))]
+    made = [write_new(folder / "exam-lengths.png", _figure(chosen, _lengths, wrapped(note)))]
     if any(line.get("samples") is not None for line in chosen):
-        made.append(write_new(folder / "exam-samples.png", _figure(chosen, _samples)))
+        made.append(write_new(folder / "exam-samples.png", _figure(chosen, _samples, wrapped(note))))
     if any(line.get("state_bytes") for line in chosen):
-        made.append(write_new(folder / "exam-states.png", _figure(chosen, _states)))
+        made.append(write_new(folder / "exam-states.png", _figure(chosen, _states, wrapped(note))))
     return made
 
 
-def _figure(lines: Sequence[Line], draw: Callable[[Any, Sequence[Line], dict[str, dict[str, Any]]], None]) -> bytes:
+def _figure(
+    lines: Sequence[Line], draw: Callable[[Any, Sequence[Line], dict[str, dict[str, Any]]], None], note: Sequence[str]
+) -> bytes:
     """One row of axes a task, one style a candidate."""
     # Here and not above: importing it searches the machine's fonts and writes a cache.
     from matplotlib.figure import Figure
@@ -56,6 +59,8 @@ def _figure(lines: Sequence[Line], draw: Callable[[Any, Sequence[Line], dict[str
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=9, handlelength=3.6)
+    if note:
+        figure.supxlabel(literal("\n".join(note)), fontsize=9, color="#555555")
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=150)
     return file.getvalue()

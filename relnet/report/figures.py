@@ -1,6 +1,7 @@
 """Learning curves of runs, as a PNG that is readable in print, on a light page and without telling colours apart."""
 
 import io
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 LINES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 
 
-def learning_curves(runs: Sequence[Run], path: str | Path) -> Path:
+def learning_curves(runs: Sequence[Run], path: str | Path, note: str = "") -> Path:
     """Draw loss and accuracy of the runs against steps, and return the file that was written.
 
     Where all runs are on a text, its validation in bits per byte takes the place of the accuracy; where all are on images, loss
@@ -19,23 +20,35 @@ def learning_curves(runs: Sequence[Run], path: str | Path) -> Path:
 
     path: a file name ending in .png. An existing file is never overwritten: curves-2.png, curves-3.png, ... is chosen
         then. ValueError for another ending, and where no run has logged an update.
+    note: a sentence to stand below.
     """
-    path = Path(path)
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"{path}: the figure is a PNG, give a name that ends in .png")
+    path = check_png(path)
     drawn = [(label, run) for label, run in zip(labels(runs), runs, strict=True) if run.updates]
     if not drawn:
         raise ValueError(f"no updates to draw: {', '.join(str(run.folder) for run in runs) or 'no runs'}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    return write_new(path, _draw(drawn))
+    return write_new(path, _draw(drawn, wrapped(note)))
 
 
-def _draw(runs: Sequence[tuple[str, Run]]) -> bytes:
+def check_png(path: str | Path) -> Path:
+    """Return the path; ValueError where it is not a PNG's."""
+    path = Path(path)
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"{path}: the figure is a PNG, give a name that ends in .png")
+    return path
+
+
+def wrapped(note: str) -> list[str]:
+    """Lines of a sentence below a figure."""
+    return textwrap.wrap(note, 110)
+
+
+def _draw(runs: Sequence[tuple[str, Run]], note: Sequence[str]) -> bytes:
     # Here and not above: importing it searches the machine's fonts and writes a cache.
     from matplotlib.figure import Figure
 
     columns, rows = _legend_shape([label for label, _ in runs])
-    figure = Figure(figsize=(8, 6.4 + 0.22 * rows), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(8, 6.4 + 0.22 * rows + 0.2 * len(note)), layout="constrained", facecolor="white")
     loss, lower = figure.subplots(2, sharex=True)
     texts, images = all(run.learns_text for _, run in runs), all(run.learns_images for _, run in runs)
     handles = []
@@ -80,6 +93,8 @@ def _draw(runs: Sequence[tuple[str, Run]]) -> bytes:
         lower.set_ylabel(f"accuracy (%),\nmean of the last 320 {'images' if images else 'strings'}", fontsize=11)
         lower.set_ylim(-2, 104)
     lower.set_xlabel("training step (updates)", fontsize=11)
+    if note:
+        figure.supxlabel(literal("\n".join(note)), fontsize=9, color="#555555")
     for axes in (loss, lower):
         axes.set_facecolor("white")
         axes.grid(color="#DDDDDD", linewidth=0.6)

@@ -14,8 +14,9 @@ SHORT_NAMES = {
 
 
 def open_images(names: Sequence[str], fit: Fit = None) -> list[ImageSource]:
-    """Open data sets in the order given: "digits", "cifar10" (of the hub), parquet and npz files, folders of such files or of a folder a class,
-    "hub:...".
+    """Open data sets in the order given.
+
+    "digits", "cifar10" (of the hub), parquet and npz files, folders of such files or of a folder a class, "hub:...".
 
     A file or folder comes before a name. ValueError for what is none of these, an empty folder, and classes that differ.
     """

@@ -36,8 +36,8 @@ class Images:
 
     data: "digits" (of scikit-learn), parquet and npz files, a folder of such files or of a folder a class, "cifar10" from the
         Hugging Face hub, "hub:OWNER/NAME:CONFIG:SPLIT".
-    test: images held out, in the same forms; None: a folder's test/ beside its train/, CIFAR-10's own, the last of several npz parts (CIFAR-5m), or
-    else `test_share` of the data, drawn once for all seeds.
+    test: images held out, in the same forms; None: a folder's test/ beside its train/, CIFAR-10's own, the last of several npz parts
+        (CIFAR-5m), or else `test_share` of the data, drawn once for all seeds.
     patch: side of a patch, in pixels. size: bring every image to RGB of size x size; None: all must be alike.
     flip: turn half of the training images left to right. crop: shift them by up to so many pixels; the mean colour fills the border.
     skip: leave faulty images out and count them; else the first one is refused.

@@ -52,6 +52,8 @@ class TrainConfig:
     """Stop when the mean accuracy of the last 320 fresh strings has stayed at this (0 to 1); None: never."""
     stay: int = 20
     """Further updates for which it must stay there."""
+    give_up_after: int | None = None
+    """Stop at this update if the mean accuracy of the last 320 strings is below one half by then; None: never."""
     validate_every: int | None = None
     """Updates between validations, where the task has something to validate on; None: after the last one only."""
     checkpoint_every: int = 50
@@ -62,7 +64,9 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "accumulate", "checkpoint_every", "keep"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
-        self._require("validate_every", self.validate_every is None or self.validate_every >= 1, "None or at least 1")
+        for name in ("give_up_after", "validate_every"):
+            value = getattr(self, name)
+            self._require(name, value is None or value >= 1, "None or at least 1")
         for name in ("warmup_steps", "stay"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
         # Each process seeds torch, which takes 64 bits, with its own number added.
@@ -133,7 +137,7 @@ class TrainResult:
     """Over all resumptions, checkpoints included; what a kill threw away is not counted."""
     num_parameters: int
     """As the model counts them (relnet.nn: without embeddings), else all."""
-    stopped: Literal["accuracy", "limit"]
+    stopped: Literal["accuracy", "limit", "given up"]
     device: str
     machine: str
     versions: dict[str, str]

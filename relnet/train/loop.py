@@ -53,6 +53,8 @@ from relnet.train.meter import Meter
 from relnet.train.optim import learning_rate, make_optimiser, optimiser_tensors, restore_optimiser
 from relnet.train.penalty import Penalty
 
+GIVEN_UP_BELOW = 0.5
+
 
 def train(
     model: nn.Module,
@@ -179,7 +181,12 @@ class _Training:
 
     @property
     def done(self) -> bool:
-        return self.meter.stayed is not None or self.step == self.config.steps
+        return self.meter.stayed is not None or self.step == self.config.steps or self.given_up
+
+    @property
+    def given_up(self) -> bool:
+        """Whether this is the update at which a run must have learnt something, and it has not."""
+        return self.step == self.config.give_up_after and self.meter.mean < GIVEN_UP_BELOW
 
     @property
     def validates(self) -> bool:
@@ -298,7 +305,7 @@ class _Training:
                 seconds_per_step=statistics.median(seconds) if seconds else None,
                 wall_seconds=time.perf_counter() - self.began,
                 num_parameters=_num_parameters(self.model),
-                stopped="limit" if self.meter.stayed is None else "accuracy",
+                stopped="accuracy" if self.meter.stayed is not None else "given up" if self.given_up else "limit",
                 device=str(self.engine.device),
                 machine=machine(self.engine.device),
                 versions=versions(),

@@ -1,0 +1,98 @@
+"""The ledger's second table: which files there are, the commands that made them, and what lines that no claim is about say."""
+
+from collections.abc import Sequence
+
+from relnet.claims.lines import Line, Results
+from relnet.report.reading import FORMAT
+
+# What one cannot tell from the lines themselves: the command, where they do not name it, and what they are about.
+FILES = {
+    "bench.jsonl": ("make bench", "speed of the ops beside attention"),
+    "curvature-error.jsonl": (
+        "python bench/curvature.py --json results/curvature-error.jsonl",
+        "error of spectral norms against products spent ([curvature.md](curvature.md))",
+    ),
+    "curvature-digits.jsonl": (
+        "python bench/curvature_robustness.py digits --json results/curvature-digits.jsonl",
+        "accuracy under attack by penalty ([curvature.md](curvature.md))",
+    ),
+    "curvature-structure.jsonl": (
+        "python bench/curvature_structure.py --json results/curvature-structure.jsonl",
+        "symmetry and diagonality with and without a penalty",
+    ),
+    "exam.jsonl": ("python bench/exam_claims.py RUNS --json results/exam.jsonl", "copying and lookup by eight models"),
+    "exactness.jsonl": (
+        "python bench/exactness.py --json results/exactness.jsonl",
+        "the linear form and the stability trick against their definitions",
+    ),
+    "interpolation.jsonl": (
+        "python bench/interpolation.py RUN",
+        "a backend by interpolation, which would be slower than `blocked` and less exact",
+    ),
+    "theory-training.jsonl": (
+        "python bench/theory_training.py",
+        "training from weights set by hand and from random ones ([docs/theory.md](../docs/theory.md))",
+    ),
+}
+
+
+def files_table(results: Results) -> str:
+    """Return a row a file: its name and figure, the commands that made it, its lines, what it holds."""
+    rows = [("file", "command", "lines", "what it holds")]
+    for name, lines in results.files.items():
+        command, about = FILES.get(name, ("", ""))
+        told = list(dict.fromkeys(line["command"] for line in lines if line.get("command")))
+        commands = ", ".join(f"`{one}`" for one in told or ([command] if command else []))
+        figure = name.removesuffix(".jsonl") + ".png"
+        links = f"[{name}]({name})" + (f", [figure]({figure})" if figure in results.figures else "")
+        rows.append(
+            (links, commands, f"{len(lines):,}", "; ".join(filter(None, (about, _runs(lines), _speeds(lines)))))
+        )
+    return markdown(rows)
+
+
+def _runs(lines: Sequence[Line]) -> str:
+    """How the runs among the lines ended: steps by length, bits per byte, images told right."""
+    steps: dict[int, list[str]] = {}
+    bits, right = [], []
+    for line in lines:
+        if line.get("format") != FORMAT or "config" not in line or not line.get("result"):
+            continue
+        result, task = line["result"], line["config"]["task"]
+        if task.get("_type") == "Text":
+            bits.append(f"{line['name']} {result['bits_per_byte']:.3f}")
+        elif line.get("images"):
+            right.append(f"{line['name']} {100 * line['images'][-1]['test_accuracy']:.1f} %")
+        elif "length" in task:
+            reached = result["steps_to_accuracy"]
+            shown = f">{result['steps']:,}" if reached is None else f"{reached:,}"
+            seconds = result.get("seconds_per_step")
+            pace = "" if seconds is None else f" ({seconds:.3g} s a step)"
+            steps.setdefault(task["length"], []).append(f"{line['name']} {shown}{pace}")
+    parts = [f"steps to 99 %, {length} letters: {', '.join(runs)}" for length, runs in sorted(steps.items())]
+    parts += [
+        f"{what}: {', '.join(shown)}" for what, shown in (("bits per byte", bits), ("images right", right)) if shown
+    ]
+    return "; ".join(parts)
+
+
+def _speeds(lines: Sequence[Line]) -> str:
+    """Times of the relation op beside attention's, forward and backward, by the latest line of each shape."""
+    shown = {}
+    for line in lines:
+        times = line.get("medians") or {}
+        if (
+            line.get("case") == "relation_mean"
+            and line.get("activation") == "exp"
+            and {"cpu", "attention"} <= times.keys()
+        ):
+            ours, attention = times["cpu"]["both"], times["attention"]["both"]
+            shape, threads = " x ".join(map(str, line["shape"])), line["threads"]
+            shown[shape, threads] = f"{shape}, {threads} threads: {ours:.3g} ms, {ours / attention:.2f} of attention's"
+    return "; ".join(shown.values())
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table, its first row the titles."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])

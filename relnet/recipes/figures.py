@@ -1,0 +1,242 @@
+"""The figures of Cui 2024 as sweeps, in two sizes: `paper`, its exact settings, made for a GPU, and `cpu`, for two cores.
+
+Each says what differs from the paper; that sentence stands on the figure too. Times are estimates for two cores of a server CPU with
+AVX-512: seconds of an update, measured at 16 and 64 letters (`results/copying-16.jsonl`, `results/copying-64.jsonl`) and scaled by tokens
+and pairs, times the updates. `bench/sweep_seconds.py` measures them on another machine.
+
+    seconds an update, 64 strings      16     32     64    128    256 letters
+    causalrn                         0.17   0.37   0.91    2.5    7.7
+    linear-causalrn                  0.23   0.45   0.88    1.8    3.5
+    transformer                      0.46    1.0    2.8    5.5     11
+    linear-transformer               0.57    1.1    2.2    4.4    8.7
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from relnet import nn
+from relnet.recipes.copying import copying
+from relnet.recipes.models import LINEAR_MODELS, ModelName
+from relnet.recipes.text import PAPER_RATES, PAPER_STEPS, compare_text, paper_text
+from relnet.run import RunConfig
+from relnet.sweep import Plan, PlannedRun
+
+Size = Literal["cpu", "paper"]
+FOUR: tuple[ModelName, ...] = ("causalrn", "linear-causalrn", "transformer", "linear-transformer")
+LENGTHS = (16, 32, 64, 128, 256)
+STEPS = 2000
+# A linear model that copies less than half by then is not waited for.
+PATIENCE = 1000
+BATCH_64 = "batches of 64 strings for 320, float32 for bfloat16"
+
+
+def _train(size: Size, max_steps: int | None, steps: int = STEPS) -> dict[str, Any]:
+    """What a size does to a copying run. The paper's own ends after all of its updates, whatever the accuracy."""
+    steps = steps if max_steps is None else max_steps
+    return {"max_steps": steps, **({"batch_size": 320, "precision": "bfloat16"} if size == "paper" else {})}
+
+
+def _told(config: RunConfig, **changes: Any) -> RunConfig:
+    return replace(config, train=replace(config.train, **changes))
+
+
+def _whole(size: Size, config: RunConfig) -> RunConfig:
+    """At the paper's size steps to 99 % are counted, and training goes on to the end."""
+    return _told(config, stay=config.train.steps) if size == "paper" else config
+
+
+def _plan(
+    name: str, size: Size, configs: Sequence[RunConfig], changes: Sequence[str], max_steps: int | None, **options: Any
+) -> Plan:
+    if not configs:
+        raise ValueError(f"{name}: no runs; name at least one mixer, one length and one seed")
+    shorter = [] if max_steps is None else [f"at most {max_steps:,} updates"]
+    return Plan(
+        f"{name}-{size}",
+        tuple(PlannedRun(config, gpus=int(size == "paper")) for config in configs),
+        "; ".join([*changes, *shorter]),
+        **options,
+    )
+
+
+def figure2(
+    size: Size = "cpu",
+    length: int = 128,
+    seeds: int = 1,
+    lr: float = 5e-4,
+    max_steps: int | None = None,
+) -> Plan:
+    """What each part of a CausalRN does for copying: the sum norm, the pair norm, the activation (Cui 2024, figure 2).
+
+    relnet sweep figure2: six runs, at most 3.4 hours if every one takes its 800 updates, at 2.5 s (estimated).
+
+    Args:
+        size: Cpu: 800 updates of 64 strings; paper: 2,000 of 320 under bfloat16 autocast.
+        length: Letters in a string.
+        seeds: Number of seeds, from 0.
+        lr: Learning rate after the warm-up.
+        max_steps: Most updates of a run; default: the size's.
+    """
+    variants: dict[str, dict[str, Any]] = {
+        "causalrn": {},
+        "causalrn-no-sum-norm": {"sum_norm": False},
+        "causalrn-approximate": {"pair_norm": "approximate"},
+        "causalrn-no-pair-norm": {"pair_norm": "none"},
+        "causalrn-relu": {"activation": "relu"},
+        "causalrn-elu": {"activation": "elu"},
+    }
+    configs = []
+    for name, changes in variants.items():
+        for seed in range(seeds):
+            config = _whole(
+                size, copying(length, lr=lr, seed=seed, **_train(size, max_steps, 800 if size == "cpu" else STEPS))
+            )
+            assert isinstance(config.model, nn.ModelConfig)
+            model = replace(config.model, mixer=nn.CausalRNConfig(**changes))
+            configs.append(replace(config, name=name, model=model))
+    changes = [BATCH_64, "800 updates for 2,000, fewer where 99 % has stayed for 20"] if size == "cpu" else []
+    return _plan("figure2", size, configs, changes, max_steps)
+
+
+def figure3(
+    size: Size = "cpu",
+    length: int = 128,
+    mixers: tuple[ModelName, ...] = ("causalrn", "transformer"),
+    seeds: int = 1,
+    lr: float = 5e-4,
+    max_steps: int | None = None,
+) -> Plan:
+    """How a CausalRN and a Transformer learn to copy: a plateau, then a fall (Cui 2024, figure 3).
+
+    relnet sweep figure3 (make figure3-cpu): about an hour (estimated: some 500 updates each, at 2.5 s for CausalRN and
+    5.5 s for the Transformer).
+
+    Args:
+        size: Cpu: batches of 64, to 99 % and 300 updates on; paper: 2,000 updates of 320 strings under bfloat16 autocast.
+        length: Letters in a string.
+        mixers: Models, with the paper's blocks.
+        seeds: Number of seeds, from 0.
+        lr: Learning rate after the warm-up.
+        max_steps: Most updates of a run; default: 2,000.
+    """
+    configs = [
+        copying(length, mixer, lr=lr, seed=seed, **_train(size, max_steps)) for mixer in mixers for seed in range(seeds)
+    ]
+    configs = [_told(config, stay=300) if size == "cpu" else _whole(size, config) for config in configs]
+    changes = [BATCH_64, "training ends when 99 % has stayed for 300 updates"] if size == "cpu" else []
+    return _plan("figure3", size, configs, changes, max_steps)
+
+
+def figure4(
+    size: Size = "cpu",
+    lengths: tuple[int, ...] = LENGTHS,
+    mixers: tuple[ModelName, ...] = FOUR,
+    seeds: int | None = None,
+    lr: float = 5e-4,
+    max_steps: int | None = None,
+) -> Plan:
+    """Updates that four models need to copy strings of each length at 99 % (Cui 2024, figure 4).
+
+    relnet sweep figure4 --lengths 16 --seeds 1: 5 to 10 minutes; 32: 20 minutes; 64: 50 minutes; 128: 3.5 hours; 256: 7 hours (estimated;
+    most of it for the linear models).
+
+    Args:
+        size: Cpu: batches of 64, linear models given up where they copy less than half after 1,000; paper: 2,000 updates of 320
+            strings under bfloat16 autocast.
+        lengths: Letters in the strings; shorter ones come first, and of a length the quadratic models, seed by seed.
+        mixers: Models, with the paper's blocks.
+        seeds: Number of seeds, from 0; default: 3 on a CPU, 1 at the paper's size.
+        lr: Learning rate after the warm-up; the paper has 5e-4, and says that 1e-3 is CausalRN's best.
+        max_steps: Most updates of a run; default: 2,000.
+    """
+    # The short and the quick ones first: what is done of a sweep that is stopped can be compared.
+    order = sorted(
+        itertools.product(lengths, range(seeds or (3 if size == "cpu" else 1)), mixers),
+        key=lambda one: (one[0], one[2] in LINEAR_MODELS, one[1]),
+    )
+    configs = []
+    for length, seed, mixer in order:
+        config = copying(length, mixer, lr=lr, seed=seed, **_train(size, max_steps))
+        patience = PATIENCE if size == "cpu" and mixer in LINEAR_MODELS else None
+        configs.append(_whole(size, _told(config, give_up_after=patience)))
+    ends = "training ends when 99 % has stayed for 20 updates, or, for a linear model, below 50 % after 1,000"
+    return _plan("figure4", size, configs, [BATCH_64, ends] if size == "cpu" else [], max_steps, figure="length")
+
+
+def heads_lr(
+    size: Size = "cpu",
+    length: int = 16,
+    mixers: tuple[ModelName, ...] = ("causalrn", "transformer"),
+    heads: tuple[int, ...] = (1, 2, 4, 8),
+    lrs: tuple[float, ...] = (1e-5, 5e-5, 1e-4, 5e-4, 1e-3),
+    seeds: int = 1,
+    max_steps: int | None = None,
+) -> Plan:
+    """Updates to 99 % by learning rate and number of heads (Cui 2024, appendix D: one head; 5e-4 for the Transformer, 1e-3 for CausalRN).
+
+    relnet sweep heads-lr: each learning rate with one head, each number of heads at 5e-4 and 1e-3; 22
+    runs, about half an hour (estimated: 0.17 s an update of CausalRN, 0.46 s of the Transformer).
+
+    Args:
+        size: Cpu: batches of 64, a run given up where it copies less than half after 1,000; paper: 2,000 updates of 320 strings under
+            bfloat16 autocast.
+        length: Letters in a string.
+        mixers: Models, with the paper's blocks.
+        heads: Numbers of heads; each divides 192.
+        lrs: Learning rates after the warm-up.
+        seeds: Number of seeds, from 0.
+        max_steps: Most updates of a run; default: 2,000.
+    """
+    configs = []
+    for mixer in mixers:
+        pairs = [(number, lr) for number in heads for lr in lrs if number == min(heads) or lr in (5e-4, 1e-3)]
+        for number, lr in pairs:
+            for seed in range(seeds):
+                config = copying(length, mixer, heads=number, lr=lr, seed=seed, **_train(size, max_steps))
+                patience = PATIENCE if size == "cpu" else None
+                name = mixer if number == 1 else f"{mixer}-{number}-heads"
+                configs.append(replace(_whole(size, _told(config, give_up_after=patience)), name=name))
+    ends = f"strings of {length}; training ends when 99 % has stayed for 20 updates, or below 50 % after 1,000"
+    return _plan("heads-lr", size, configs, [BATCH_64, ends] if size == "cpu" else [], max_steps, figure="lr")
+
+
+def figure6(
+    data: tuple[str, ...] = ("wikitext-103",),
+    validation: str | None = "wikitext-103/validation",
+    size: Size = "cpu",
+    mixers: tuple[ModelName, ...] = ("linear-causalrn", "transformer", "linear-transformer"),
+    rate: Literal["constant", "cosine"] = "constant",
+    seeds: int = 1,
+    lr: float | None = None,
+    max_steps: int | None = None,
+) -> Plan:
+    """How Linear CausalRN, Transformer and Linear Transformer learn the characters of WikiText-103 (Cui 2024, figure 6).
+
+    relnet sweep figure6 --data FILE --validation FILE: 5 to 10 minutes a model on one core, where 1 MB of text is validated on.
+
+    Args:
+        data: Training text: files, folders of *.txt files, or wikitext-103 from the Hugging Face hub.
+        validation: Text to validate on; None: the end of the data.
+        size: Cpu: width 128, 4 blocks, 600 updates of 8 windows; paper: width 768, 12 blocks, one epoch in batches of 320.
+        mixers: Models, with the paper's blocks.
+        rate: The paper's size: constant 1e-4 is what the paper says, cosine from 5e-4 to 5e-5 what its published configuration does.
+        seeds: Number of seeds, from 0.
+        lr: Learning rate after the warm-up; default: 1e-3 on a CPU, what --rate says at the paper's size.
+        max_steps: Updates of a run; default: 600 on a CPU, one epoch at the paper's size.
+    """
+    configs: list[RunConfig] = []
+    for seed in range(seeds):
+        if size == "cpu":
+            configs += compare_text(
+                data, validation, mixers, lr=lr or 1e-3, max_steps=max_steps or 600, validate_every=100, seed=seed
+            )
+        else:
+            peak, final, _ = PAPER_RATES[rate]
+            peak, final = lr or peak, final if lr is None else lr * final / peak
+            made = [paper_text(mixer, rate, data, validation, max_steps or PAPER_STEPS, seed) for mixer in mixers]
+            configs += [_told(config, lr=peak, final_lr=final) for config in made]
+    read = sum(c.train.steps * c.train.batch_size * c.task.context for c in configs[:1])
+    changes = ["width 128 for 768, 4 blocks for 12, hidden 512 for 3,072", f"{read:,} characters for 522 million"]
+    return _plan("figure6", size, configs, changes if size == "cpu" else [], max_steps)

@@ -1,0 +1,74 @@
+"""Updates to the target against a setting of the runs: length or learning rate, one line a name, one mark a run."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+from relnet.report.figures import COLOURS, LINES, check_png, literal, wrapped, write_new
+from relnet.report.reading import Run
+
+Setting = Literal["length", "lr"]
+AXES = {"length": "letters in a string", "lr": "learning rate"}
+
+
+def setting(run: Run, name: Setting) -> float | None:
+    """Return the length that a run was trained at, or its learning rate; None where its config names none."""
+    part = run.config.get("task" if name == "length" else "train") or {}
+    return part.get(name)
+
+
+def steps_figure(runs: Sequence[Run], path: str | Path, against: Setting = "length", note: str = "") -> Path:
+    """Draw updates to the target against a setting, both on logarithmic axes, and return the file that was written.
+
+    A line joins the means over runs that differ in nothing else; a hollow triangle is a run that ended without reaching it, at its
+    last update. note: a sentence below. An existing file is never overwritten, as for `learning_curves`. ValueError for another
+    ending than .png, and where no run is finished.
+    """
+    path = check_png(path)
+    finished = [run for run in runs if run.result and setting(run, against) is not None]
+    if not finished:
+        raise ValueError(f"no finished run with a {against} to draw")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Here and not above: importing it searches the machine's fonts and writes a cache.
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import NullLocator
+
+    lines = wrapped(note)
+    figure = Figure(figsize=(8, 5 + 0.2 * len(lines)), layout="constrained", facecolor="white")
+    axes = figure.subplots()
+    names = list(dict.fromkeys(run.name for run in finished))
+    for number, name in enumerate(names):
+        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)], "linewidth": 1.8}
+        reached: dict[float, list[int]] = {}
+        for run in finished:
+            at, steps = setting(run, against), run.result.get("steps_to_accuracy")
+            if run.name != name or at is None:
+                continue
+            if steps is None:
+                axes.plot(at, run.steps, "^", color=style["color"], fillstyle="none")
+                continue
+            axes.plot(at, steps, "o", color=style["color"], markersize=4)
+            reached.setdefault(at, []).append(steps)
+        axes.plot(sorted(reached), [fmean(reached[at]) for at in sorted(reached)], label=literal(name), **style)
+    axes.plot([], [], "^", color="#555555", fillstyle="none", label="ended without it")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    places = sorted({at for run in finished if (at := setting(run, against)) is not None})
+    axes.set_xticks(places, [f"{at:g}" for at in places])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel(AXES[against], fontsize=11)
+    targets = {run.stop_accuracy for run in finished}
+    shared = targets.pop() if len(targets) == 1 else None
+    target = "the target" if shared is None else f"{100 * shared:.10g} %"
+    axes.set_ylabel(f"training steps to {target}", fontsize=11)
+    axes.grid(color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=11, handlelength=3.6)
+    if lines:
+        figure.supxlabel(literal("\n".join(lines)), fontsize=9, color="#555555")
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=150)
+    return write_new(path, file.getvalue())

@@ -1,0 +1,71 @@
+import doctest
+import importlib
+import re
+import subprocess
+import sys
+
+from relnet import cli
+from relnet.claims import CLAIMS, ledger, read_folder
+from tests.claims.lines import of, run
+from tests.launching import ROOT
+
+RESULTS = ROOT / "results"
+
+
+def test_the_committed_ledger_is_what_the_committed_data_give():
+    assert ledger(CLAIMS, read_folder(RESULTS)) == (RESULTS / "README.md").read_text(), (
+        "relnet claims results > results/README.md"
+    )
+
+
+def test_every_claim_of_the_papers_has_a_row_a_verdict_and_a_rule():
+    keys = [*(f"C{n}" for n in range(1, 16)), *(f"J{n}" for n in range(1, 14)), *(f"R{n}" for n in range(1, 4))]
+    assert [claim.key for claim in CLAIMS] == keys
+    text = ledger(CLAIMS, of(run("causalrn")))
+    for key in keys:
+        assert re.search(
+            rf"^\| \*\*{key}\*\* .* \| \*\*(holds|holds in part|does not hold|not tested)\*\* \| .*\|$",
+            text,
+            re.MULTILINE,
+        ), key
+        assert re.search(rf"^- \*\*{key}\*\*: \w.{{20,}}\.$", text, re.MULTILINE), key
+
+
+def test_it_counts_verdicts_and_lists_every_file():
+    text = ledger(
+        CLAIMS, of(run("causalrn", 16, 80), run("transformer", 16, None, limit=300), {"case": "another thing"})
+    )
+    assert "2 holds in part, 29 not tested." in text
+    row = "| [some.jsonl](some.jsonl) | `relnet sweep` | 3 | steps to 99 %, 16 letters: causalrn 80, transformer >300 |"
+    assert row in text
+
+
+def test_a_bar_in_the_data_does_not_break_the_table():
+    line = run("a|b") | {"command": "relnet a | b"}
+    assert r"| `relnet a \| b` |" in ledger(CLAIMS, of(line))
+
+
+def test_its_links_lead_somewhere():
+    text = (RESULTS / "README.md").read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if not link.startswith("https:")]
+    assert links
+    for link in links:
+        assert (RESULTS / link).exists(), link
+
+
+def test_the_command_prints_it_and_refuses_a_folder_without_results(capsys, tmp_path):
+    assert cli.main(["claims", str(RESULTS)]) == 0
+    assert capsys.readouterr().out == ledger(CLAIMS, read_folder(RESULTS))
+    assert cli.main(["claims", str(tmp_path)]) == 2
+    assert "holds no results" in capsys.readouterr().err
+
+
+def test_judging_needs_no_torch():
+    code = "import sys, relnet.claims; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_the_example_holds():
+    result = doctest.testmod(importlib.import_module("relnet.claims.claim"))
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -1,0 +1,122 @@
+"""relnet sweep: what it prints, writes and draws."""
+
+import json
+import re
+
+import pytest
+
+from relnet import cli, recipes
+from relnet.recipes import figures, repeat_after_me
+
+SMALL = (
+    "--lengths",
+    "3",
+    "--mixers",
+    "causalrn",
+    "linear-causalrn",
+    "--seeds",
+    "1",
+    "--max-steps",
+    "4",
+    "--device",
+    "cpu",
+)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch, tmp_path):
+    """The paper's widths take seconds a step."""
+
+    def narrow(*arguments, **options):
+        return recipes.copying(*arguments, width=16, depth=1, **{**options, "batch_size": 8})
+
+    monkeypatch.setattr(figures, "copying", narrow)
+    monkeypatch.setenv("RELNET_RUNS", str(tmp_path / "runs"))
+
+
+def sweep(capsys, *arguments, status=0):
+    found = cli.main(["sweep", *map(str, arguments)])
+    captured = capsys.readouterr()
+    assert found == status, captured.err
+    return captured.out, captured.err
+
+
+def test_a_sweep_ends_with_a_table_a_figure_and_a_line_a_run(capsys, tmp_path):
+    lines = tmp_path / "lines.jsonl"
+    out, err = sweep(capsys, "figure4", *SMALL, "--json", lines)
+    assert re.search(
+        r"run 2 of 2: linear-causalrn-copying-cui2024-3-lr-0.0005-seed-0-\w{10}, .*; all runs: at most \ds", err
+    ), err
+    assert re.search(r"2/2 linear-causalrn .* left; all runs: at most 0s", err), err
+    assert re.search(r"^linear-causalrn ", out, re.MULTILINE)
+    assert "Not as in the paper: batches of 64 strings for 320" in out
+    assert (tmp_path / "runs" / "figures" / "figure4-cpu.png").exists()
+    assert [json.loads(line)["name"] for line in lines.read_text().splitlines()] == ["causalrn", "linear-causalrn"]
+    _, err = sweep(capsys, "figure4", *SMALL, "--json", lines, "--figure", tmp_path / "again.png")
+    assert "run 1 of 2" not in err
+    assert (tmp_path / "again.png").exists()
+    assert len(lines.read_text().splitlines()) == 2
+
+
+def test_curves_are_drawn_where_the_figure_is_one_of_curves(capsys, tmp_path):
+    options = ("--length", 3, "--mixers", "causalrn", "--max-steps", 3, "--device", "cpu", "--out", tmp_path / "here")
+    out, _ = sweep(capsys, "figure3", *options)
+    assert (tmp_path / "here" / "figures" / "figure3-cpu.png").exists()
+    assert "99 % has stayed for 300 updates" in out
+
+
+def test_an_exam_ends_with_a_verdict_and_its_figures(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(repeat_after_me.SHAPES, "cpu", (16, 1, 2))
+    monkeypatch.setenv("COLUMNS", "200")
+    options = ("--length", 8, "--mixers", "lstm", "transformer-hard-alibi", "--max-steps", 2, "--device", "cpu")
+    out, _ = sweep(
+        capsys, "exam-lookup", *options, "--figure", tmp_path / "lookup.png", "--json", tmp_path / "lines.jsonl"
+    )
+    assert re.search(r"^transformer-hard-alibi +suffix-lookup-3-jelassi2024, 8 ", out, re.MULTILINE), out
+    assert (tmp_path / "lookup" / "exam-lengths.png").exists()
+    lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
+    assert len(lines) == 4
+    assert all({row["length"] for row in line["exam"]} == {8, 16, 24, 40} for line in lines)
+
+
+def test_runs_that_fail_are_named_and_the_exit_status_is_1(capsys, monkeypatch):
+    def broken(*_, **__):
+        raise FloatingPointError("loss nan")
+
+    monkeypatch.setattr("relnet.run.training.train", broken)
+    _, err = sweep(capsys, "figure4", *SMALL, status=1)
+    assert "2 of 2 runs failed twice: causalrn-copying-cui2024-3-lr-0.0005-seed-0-" in err.splitlines()[-1]
+    assert "FloatingPointError: loss nan" in err
+
+
+def test_a_used_up_budget_is_said(capsys):
+    out, _ = sweep(capsys, "figure4", *SMALL, "--budget", 1e-9)
+    assert "2 of 2 runs are left; the same command goes on" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("figure4", "--budget", "0"), "hours above 0"),
+        (("figure4", "--mixers"), "no runs"),
+        (("figure4", "--figure", "curves.pdf"), "the figure is a PNG"),
+        (("figure4", "--size", "huge"), "huge"),
+        (("figure9",), "figure9"),
+    ],
+)
+def test_mistakes_are_one_line(capsys, arguments, words):
+    try:
+        status = cli.main(["sweep", *arguments])
+    except SystemExit as ended:
+        status = ended.code
+    assert status == 2
+    assert words in capsys.readouterr().err
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(capsys, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt("stopped after update 3")
+
+    monkeypatch.setattr("relnet.run.training.train", stopped)
+    _, err = sweep(capsys, "figure4", *SMALL, status=130)
+    assert "the same command goes on" in err

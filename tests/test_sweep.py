@@ -1,0 +1,262 @@
+import doctest
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relnet import recipes, run, sweep
+from relnet.sweep import identity
+from tests.launching import ROOT
+from tests.sweeping import numbers, renamed, swept, tiny_runs
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    outcome = swept(folder)
+    assert [place.name for place in outcome.finished] == [planned.name for planned in tiny_runs()]
+    assert (outcome.failed, outcome.left) == ({}, [])
+    return folder
+
+
+def test_each_run_has_a_folder_and_a_line_and_is_done_once(whole):
+    first, second = numbers(whole)
+    assert [line["config"]["train"]["seed"] for line in (first, second)] == [0, 1]
+    assert len(first["curve"]["loss"]) == 6
+    assert {row["mode"] for row in first["exam"]} == {"teacher_forced", "free_running"}
+    before = (whole / "lines.jsonl").read_bytes()
+    started = []
+    outcome = swept(whole, on_start=lambda planned, _: started.append(planned))
+    assert len(outcome.finished) == 2
+    assert started == []
+    assert (whole / "lines.jsonl").read_bytes() == before
+
+
+class StopError(BaseException):
+    """As abrupt as a second Ctrl-C."""
+
+
+@pytest.mark.parametrize("updates", [1, 5, 9])
+def test_a_sweep_that_is_stopped_goes_on_to_the_same_numbers(tmp_path, whole, updates):
+    done = []
+
+    def stop(*step):
+        done.append(step)
+        if len(done) == updates:
+            raise StopError
+
+    with pytest.raises(StopError):
+        swept(tmp_path, on_step=stop)
+    swept(tmp_path)
+    assert numbers(tmp_path) == numbers(whole)
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_twice_goes_on_to_the_same_numbers(tmp_path, whole):
+    command = [sys.executable, "-m", "tests.sweeping", str(tmp_path)]
+    for kill in (["--kill", "3"], ["--kill", "6"]):
+        killed = subprocess.run([*command, *kill], cwd=ROOT, check=False)
+        assert killed.returncode == -signal.SIGKILL
+    subprocess.run(command, cwd=ROOT, check=True)
+    assert numbers(tmp_path) == numbers(whole)
+
+
+def test_a_budget_saves_the_run_that_trains_and_leaves_the_rest(tmp_path, monkeypatch, whole):
+    clock = [0.0]
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
+
+    def tick(_, record):
+        clock[0] += 1.0
+
+    outcome = swept(tmp_path, budget=3.0, on_step=tick)
+    assert (outcome.finished, len(outcome.left)) == ([], 2)
+    place = tmp_path / tiny_runs()[0].name
+    assert len((place / "log.jsonl").read_text().splitlines()) == 3
+    assert (place / "checkpoints" / "step-00000003.safetensors").exists()
+    swept(tmp_path)
+    assert numbers(tmp_path) == numbers(whole)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_run_that_fails_is_gone_on_with_once_and_then_reported(tmp_path, whole, times):
+    first, _ = tiny_runs()
+    failures = []
+
+    def fail(planned, record):
+        if planned == first and record.step == 3 and len(failures) < times:
+            failures.append(record)
+            raise RuntimeError("out of luck")
+
+    outcome = swept(tmp_path, on_step=fail)
+    if times == 1:
+        assert outcome.failed == {}
+        assert numbers(tmp_path) == numbers(whole)
+    else:
+        assert outcome.failed == {tmp_path / first.name: "RuntimeError: out of luck"}
+        assert len(outcome.finished) == 1
+        assert [line["config"]["train"]["seed"] for line in numbers(tmp_path)] == [1]
+
+
+def test_lengths_that_are_asked_for_later_are_examined_and_written(tmp_path):
+    (planned,) = tiny_runs(seeds=[0], max_steps=2)
+    swept(tmp_path, [planned])
+    longer = sweep.PlannedRun(planned.config, lengths=(2, 3))
+    swept(tmp_path, [longer])
+    assert [sorted({row["length"] for row in line["exam"]}) for line in numbers(tmp_path)] == [[3], [2, 3]]
+
+
+def test_a_line_that_a_kill_cut_short_is_written_again(tmp_path, whole):
+    lines = (whole / "lines.jsonl").read_bytes().splitlines(keepends=True)
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(lines[0] + lines[1][:100])
+    for planned in tiny_runs():
+        sweep.append_line(path, whole / planned.name, "")
+    assert path.read_bytes() == b"".join(lines)
+
+
+def test_the_hash_is_of_all_that_decides_the_numbers_and_of_nothing_else():
+    (planned,) = tiny_runs(seeds=[0])
+    (saved_often,) = tiny_runs(seeds=[0], checkpoint_every=1)
+    assert saved_often.name == planned.name
+    others = [
+        *tiny_runs(seeds=[1]),
+        *tiny_runs(seeds=[0], lr=2e-3),
+        *tiny_runs(seeds=[0], heads=2),
+        *tiny_runs(seeds=[0], mixer="lstm"),
+        renamed(planned, "another"),
+    ]
+    assert len({identity(one.content) for one in [planned, *others]}) == len(others) + 1
+    without = planned.content
+    del without["train"]["give_up_after"]
+    assert identity(without) == identity(planned.content), "a config of an earlier release"
+
+
+def test_runs_lie_outside_of_the_work_tree_unless_said_otherwise(monkeypatch, tmp_path):
+    monkeypatch.delenv("RELNET_RUNS", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert sweep.root() == tmp_path / "relnet" / "runs"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert sweep.root() == Path.home() / ".local" / "share" / "relnet" / "runs"
+    monkeypatch.setenv("RELNET_RUNS", "elsewhere")
+    assert sweep.root() == Path("elsewhere")
+
+
+def test_what_cannot_be_swept_is_refused_before_anything_is_done(tmp_path):
+    with pytest.raises(ValueError, match="stands twice"):
+        swept(tmp_path, tiny_runs(seeds=(0, 0)))
+    with pytest.raises(ValueError, match="device 'tpu'"):
+        sweep.sweep(tiny_runs(), tmp_path, device="tpu")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "lines.jsonl").write_text("a list of mine\n")
+    with pytest.raises(ValueError, match=r"lines\.jsonl holds a line that is no JSON"):
+        swept(tmp_path)
+    assert (tmp_path / "lines.jsonl").read_text() == "a list of mine\n"
+
+
+def test_the_example_holds():
+    result = doctest.testmod(sweep)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+FIGURES = {
+    "figure2": (recipes.figure2, 6),
+    "figure3": (recipes.figure3, 2),
+    "figure4": (recipes.figure4, 60),
+    "heads-lr": (recipes.heads_lr, 22),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_paper_size_has_the_paper_settings_and_the_cpu_size_says_what_it_changes(name):
+    recipe, many = FIGURES[name]
+    plan = recipe()
+    assert (plan.name, len({planned.name for planned in plan.runs})) == (f"{name}-cpu", many)
+    assert "64 strings for 320" in plan.changes
+    assert "at most 7 updates" in recipe(max_steps=7).changes
+    paper = recipe(size="paper")
+    assert (paper.name, paper.changes) == (f"{name}-paper", "")
+    for planned in paper.runs:
+        told = planned.config.train
+        assert (told.batch_size, told.steps, told.precision, told.warmup_steps) == (320, 2000, "bfloat16", 50)
+        assert (told.beta1, told.beta2, told.clip, told.give_up_after) == (0.9, 0.999, 1.0, None)
+        assert told.stay >= told.steps - 1, "it goes on to the end"
+        assert told.stop_accuracy == 0.99
+        assert (planned.config.model.width, planned.config.model.depth) == (192, 12)
+
+
+def test_figure6_has_the_published_or_the_said_learning_rate_at_the_paper_size():
+    said, published = (recipes.figure6(size="paper", rate=rate).runs[0].config for rate in ("constant", "cosine"))
+    assert (said.train.lr, said.train.schedule, said.train.steps) == (1e-4, "constant", 6375)
+    assert (published.train.lr, published.train.final_lr, published.train.schedule) == (5e-4, 5e-5, "cosine")
+    assert "6,144 characters" in recipes.figure6(("a.txt",), None, max_steps=3).changes
+
+
+def test_the_ablations_change_what_their_names_say():
+    found = {planned.config.name: planned.config.model.mixer for planned in recipes.figure2().runs}
+    changed = {
+        name: {key: value for key, value in vars(mixer).items() if value != getattr(found["causalrn"], key)}
+        for name, mixer in found.items()
+    }
+    assert changed == {
+        "causalrn": {},
+        "causalrn-no-sum-norm": {"sum_norm": False},
+        "causalrn-approximate": {"pair_norm": "approximate"},
+        "causalrn-no-pair-norm": {"pair_norm": "none"},
+        "causalrn-relu": {"activation": "relu"},
+        "causalrn-elu": {"activation": "elu"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("recipe", "many", "asked"),
+    [
+        (recipes.exam_copying, 21, {5, 10, 20}),
+        (recipes.exam_lengths, 7, {20, 40, 60, 100, 200, 400}),
+        (recipes.exam_lookup, 14, {20, 40, 60, 100}),
+    ],
+)
+def test_the_exams_ask_every_model_what_they_say(recipe, many, asked):
+    plan = recipe()
+    assert len({planned.name for planned in plan.runs}) == many
+    assert {length for planned in plan.runs for length in planned.lengths} == asked
+    for planned in plan.runs:
+        config = planned.config
+        run.build_model(config)
+        assert (config.model.context, config.model.positions, config.task.layout) == (None, "none", "jelassi2024")
+    for planned in recipe(size="paper").runs:
+        model, told = planned.config.model, planned.config.train
+        assert (model.width, model.depth, planned.gpus) == (1024, 12, 1)
+        assert (told.weight_decay, told.schedule, told.warmup_steps) == (0.1, "linear", 100)
+
+
+def test_a_sweep_that_is_stopped_leaves_what_can_be_compared():
+    plan = recipes.figure4(lengths=(32, 16), seeds=2)
+    order = [(one.config.task.length, one.config.name, one.config.train.seed) for one in plan.runs]
+    assert order[:5] == [
+        (16, "causalrn", 0),
+        (16, "transformer", 0),
+        (16, "causalrn", 1),
+        (16, "transformer", 1),
+        (16, "linear-causalrn", 0),
+    ]
+    assert [length for length, _, _ in order] == [16] * 8 + [32] * 8
+
+
+def test_only_linear_models_are_given_up_on_a_cpu():
+    patience = {planned.config.name: planned.config.train.give_up_after for planned in recipes.figure4().runs}
+    assert patience == {"causalrn": None, "transformer": None, "linear-causalrn": 1000, "linear-transformer": 1000}
+
+
+def test_a_config_with_patience_reloads():
+    config = recipes.figure4().runs[-1].config
+    assert run.config_from_json(run.config_to_json(config)) == config
+
+
+def test_numbers_of_a_line_are_those_of_its_folder(whole):
+    place = whole / tiny_runs()[1].name
+    line = numbers(whole)[1]
+    assert line["config"] == json.loads((place / "config.json").read_text())
