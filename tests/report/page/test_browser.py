@@ -290,6 +290,24 @@ def test_the_values_of_a_chart_are_there_as_a_table(tab, shown):
     assert texts(tab, "#curve-0 .values tbody tr:last-child > *")[::2] == ["99", "\u2013"]
 
 
+def test_the_table_follows_what_is_chosen(tab, shown):
+    tab.open(shown)
+    tab.do("document.querySelector('#curve-0 .values').open = true; new Promise(requestAnimationFrame)")
+    search(tab, "transformer")
+    assert texts(tab, "#curve-0 .values thead th") == ["training step", "transformer"]
+    assert texts(tab, "#curve-0 .values tbody tr:last-child > *")[0] == "50"
+
+
+def test_between_its_points_a_line_is_read_as_it_is_drawn(tab, tmp_path):
+    for seed, steps in ((0, (1, 5)), (1, (1, 3, 5))):
+        path = with_config(make_run(tmp_path, "a", folder=f"a{seed}", log=0), seed=seed)
+        log = [update(step, loss=2.0 * step + seed, seconds=1.0) for step in steps]
+        (path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+    tab.open(write(tmp_path, tmp_path / "page.html"))
+    tab.do("document.querySelector('#curve-0 .values').open = true; new Promise(requestAnimationFrame)")
+    assert texts(tab, "#curve-0 .values tbody td") == ["2.5", "6.5", "10.5"]
+
+
 def test_a_name_in_the_legend_hides_its_line_everywhere(tab, shown):
     tab.open(shown)
     tab.do("[...document.querySelectorAll('#curve-0 .legend button')][1].click()")
