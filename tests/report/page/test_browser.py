@@ -122,6 +122,20 @@ def test_every_chart_has_a_line_for_each_group_and_a_band_where_there_are_seeds(
     assert all(width > 50 and height > 5 for width, height in boxes)
 
 
+def heights(path):
+    return [float(point.split()[1]) for point in re.split("[ML]", path.rstrip("Z"))[1:]]
+
+
+def test_a_band_reaches_from_the_lowest_seed_to_the_highest(tab, shown):
+    tab.open(shown)
+    mean, (band,) = heights(paths(tab, "curve-0")[0]), map(heights, paths(tab, "curve-0", "band"))
+    # The seeds' losses are 4 / step and 1 more: their mean falls from 4.5 to 0.54, half a nat from either edge.
+    half = 0.5 * (mean[-1] - mean[0]) / (4 - 4 / 99)
+    assert len(band) == 2 * len(mean) == 198
+    assert band[:99] == pytest.approx([place - half for place in mean], abs=0.2)
+    assert band[99:] == pytest.approx([place + half for place in reversed(mean)], abs=0.2)
+
+
 def test_a_map_is_seen(tab, shown):
     tab.open(shown)
     tab.do("document.querySelector('.maps img').scrollIntoView()")
