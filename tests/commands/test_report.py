@@ -1,6 +1,7 @@
 """relnet report: files of JSON lines, the page, and the command that it names for each run."""
 
 import dataclasses
+import json
 import shlex
 
 import pytest
@@ -9,11 +10,13 @@ from relnet import cli, recipes, run
 from relnet.commands import report as command
 from relnet.commands.rerun import rerun
 from relnet.report import read_runs
-from tests.report.folders import make_run
+from tests.report.folders import make_run, result
 
 
-def made_by(config, folder):
+def made_by(config, folder, finished=True):
     folder.mkdir()
+    if finished:
+        (folder / "result.json").write_text(json.dumps(result()))
     (folder / "config.json").write_text(run.config_to_json(config))
     (found,) = read_runs([folder])
     return found
@@ -57,6 +60,18 @@ def test_what_no_recipe_gives_is_made_again_from_the_folder_itself(tmp_path):
     exec(code, {})
     again = run.read_config(tmp_path / "it's-again")
     assert again == odd
+
+
+def test_an_unfinished_run_is_gone_on_with_in_its_folder(tmp_path):
+    config = recipes.copying(3, width=8, depth=1, batch_size=2, max_steps=1)
+    folder = tmp_path / "a b"
+    told = rerun(made_by(config, folder, finished=False))
+    command = cli.parse(shlex.split(told)[1:])
+    assert (command.recipe, command.out, command.resume) == (config, folder, True)
+    odd = dataclasses.replace(config, train=dataclasses.replace(config.train, beta2=0.5))
+    _, _, code = shlex.split(rerun(made_by(odd, tmp_path / "odd", finished=False)))
+    exec(code, {})
+    assert (tmp_path / "odd" / "result.json").exists()
 
 
 def test_a_run_without_a_configuration_of_ours_has_no_command(tmp_path):

@@ -163,11 +163,12 @@ def test_the_lines_of_an_exam_of_candidates_are_read_without_any_run(tmp_path, g
 
 
 def test_a_training_of_an_exam_is_named_by_its_candidate(tmp_path):
-    for seed in (0, 1):
-        path = make_run(tmp_path / "own" / "copying-16", f"lr-0.002-seed-{seed}", config=False, exam=())
+    for name in ("lr-0.002-seed-0", "lr-0.002-seed-1", "lr-0.02-seed-0"):
+        path = make_run(tmp_path / "own" / "copying-16", name, config=False, exam=())
         (path / "candidate.json").write_text("{}")
     runs = gather([tmp_path]).runs
-    assert run_labels(runs, grouped(runs)) == ["own, lr 0.002, seed 0", "own, lr 0.002, seed 1"]
+    assert run_labels(runs, grouped(runs)) == ["own, lr 0.002, seed 0", "own, lr 0.002, seed 1", "own, lr 0.02"]
+    assert run_labels(runs[:2], grouped(runs[:2])) == ["own, seed 0", "own, seed 1"]
 
 
 def damage(path, kind):
