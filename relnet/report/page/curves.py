@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from relnet.report.page.grouping import Group, seed_of, trained_length
@@ -120,6 +121,34 @@ def length_charts(runs: Sequence[Run], grouped: Sequence[Group], sittings: Seque
         for (task, trained), lines in asked.items()
     ]
     return [chart for chart in found if any(len(line[f"{FREE}.exact"]) > 1 for line in chart["lines"])]
+
+
+def steps_charts(runs: Sequence[Run], grouped: Sequence[Group]) -> list[dict[str, Any]]:
+    """Charts of the steps to the target accuracy against the trained length, one a task and target; some line has two lengths.
+
+    A chart is {"task", "target", "lines"}, a line {"label", "steps"}: a list of [length, mean, least, most, note] over the seeds that
+    reached the target; the note says how many, unless all did.
+    """
+    found: dict[tuple[str, float], dict[str, list[list[Any]]]] = {}
+    for group in grouped:
+        members = [runs[member] for member in group.members]
+        length, target = trained_length(members[0]), number(members[0].stop_accuracy)
+        reached = [step for run in members if (step := number(run.result.get("steps_to_accuracy"))) is not None]
+        if length is None or target is None or not reached:
+            continue
+        task = group.task.replace(f"length {length}", "any length")
+        note = "" if len(reached) == len(members) else f"{len(reached)} of {len(members)} runs"
+        point = [length, fmean(reached), min(reached), max(reached), note]
+        found.setdefault((task, target), {}).setdefault(group.label, []).append(point)
+    charts = [
+        {
+            "task": task,
+            "target": 100 * target,
+            "lines": [{"label": name, "steps": line} for name, line in lines.items()],
+        }
+        for (task, target), lines in found.items()
+    ]
+    return [chart for chart in charts if any(len(line["steps"]) > 1 for line in chart["lines"])]
 
 
 def _points(rows: Sequence[Line]) -> dict[str, list[list[float]]]:

@@ -2,7 +2,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const KEY = `relnet ${location.pathname}`;
-const CHOICES = ["across", "x-scale", "y-scale", "smooth", "mode", "part", "length-scale", "theme"];
+const CHOICES = ["across", "x-scale", "y-scale", "smooth", "mode", "part", "length-scale", "steps-scale", "theme"];
 const chosen = { hidden: [], filter: "", sorted: [], open: [], refresh: true, mode: "free_running", part: "exact", ...remembered() };
 const styles = new Map();
 

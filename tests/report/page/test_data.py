@@ -7,11 +7,11 @@ from html.parser import HTMLParser
 import pytest
 
 from relnet.report.page import gather, page, write_page
-from relnet.report.page.curves import clock, length_charts, panels
+from relnet.report.page.curves import clock, length_charts, panels, steps_charts
 from relnet.report.page.grouping import grouped, run_labels
 from relnet.report.page.thinning import thinned
 from relnet.report.reading import read_runs
-from tests.report.folders import TASK, TEXT_TASK, exam_row, make_run, text_row, update
+from tests.report.folders import TASK, TEXT_TASK, exam_row, make_run, result, text_row, update
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"'"
 
@@ -137,6 +137,20 @@ def test_accuracy_against_length_takes_all_seeds_of_a_group(tmp_path):
     # Student's t, one degree of freedom: 37.5 % and 12.7062 * 12.5 % about it, cut to [0, 100].
     assert line["free_running.exact"] == [[16, 37.5, 0.0, 100.0], [32, 37.5, 0.0, 100.0]]
     assert line["teacher_forced.exact"] == []
+
+
+def test_steps_to_the_target_against_length_take_the_seeds_that_reached_it(tmp_path):
+    for length, seed, steps in ((16, 0, 80), (16, 1, 100), (32, 0, 200), (32, 1, None), (64, 0, None)):
+        task, made = TASK | {"length": length}, result(steps_to_accuracy=steps)
+        path = make_run(tmp_path, "causalrn", folder=f"{length}-{seed}", task=task, result=made)
+        with_config(path, seed=seed)
+    with_config(make_run(tmp_path, "lstm", folder="x", stop_accuracy=0.5), seed=0)
+    runs = read_runs([tmp_path])
+    (chart,) = steps_charts(runs, grouped(runs))
+    assert (chart["task"], chart["target"]) == ("Copying, any length, layout cui2024", 99.0)
+    assert chart["lines"] == [
+        {"label": "causalrn", "steps": [[16, 90, 80, 100, ""], [32, 200, 200, 200, "1 of 2 runs"]]}
+    ]
 
 
 def test_one_length_is_no_curve(tmp_path):
