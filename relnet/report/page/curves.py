@@ -31,8 +31,8 @@ class Measure:
     marked: bool = False
 
 
-LOSS = Measure("Loss", "nats a token", "loss", low=0.0)
-ACCURACY = Measure("Accuracy", "%, mean of the last 320 strings", "window_accuracy", factor=100.0, low=0.0, high=100.0)
+LOSS = Measure("Loss", "nats", "loss", low=0.0)
+ACCURACY = Measure("Accuracy", "%, mean of the last 320 samples", "window_accuracy", factor=100.0, low=0.0, high=100.0)
 VALIDATION = Measure("Validation", "bits a byte", "bits_per_byte", marked=True)
 
 

@@ -368,7 +368,7 @@ def test_a_screen_reader_is_told_everything(tab, shown):
     charts = [name for role, name in named if role == "slider"]
     assert len(charts) == 4
     assert charts[0].startswith(
-        "Chart of Loss (nats a token) against training step. 3 lines. causalrn from 4.5 at 1 to 0.5404 at 99;"
+        "Chart of Loss (nats) against training step. 3 lines. causalrn from 4.5 at 1 to 0.5404 at 99;"
     )
     levels = tab.do("[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map(node => Number(node.tagName[1]))")
     assert levels.count(1) == 1
