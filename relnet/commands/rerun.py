@@ -29,7 +29,7 @@ def rerun(found: report.Run) -> str | None:
     for name, recipe in RECIPES.items():
         if (options := _options(recipe, config)) is not None:
             further = ["--out", folder, "--resume"] if going_on else []
-            return shlex.join(["relnet", "train", name, *options, *further])
+            return shlex.join(["relnet", "train", name, *options, *_penalty(config), *further])
     if not is_there:
         return None
     place = f"{folder!r}, resume=True" if going_on else repr(f"{folder}-again")
@@ -52,10 +52,23 @@ def _options(recipe: Any, config: RunConfig) -> list[str] | None:
         if isinstance(task, tasks.Text) and isinstance(config.task, tasks.Text):
             # A configuration also says which files were made of a text; names are for tables.
             task = dataclasses.replace(task, stores=config.task.stores)
-        if dataclasses.replace(made, name=config.name, task=task) == config:
+        if dataclasses.replace(made, name=config.name, task=task, penalty=config.penalty) == config:
             changed = {key: value for key, value in options.items() if value != parameters[key].default}
             return [word for key, value in changed.items() for word in _words(key, value)]
     return None
+
+
+def _penalty(config: RunConfig) -> list[str]:
+    """Options of relnet train that stand beside any recipe's."""
+    if config.penalty is None:
+        return []
+    names = {"norm": "penalty_norm", "iters": "penalty_iters"}
+    return [
+        word
+        for field in dataclasses.fields(config.penalty)
+        if (value := getattr(config.penalty, field.name)) != field.default
+        for word in _words(names.get(field.name, field.name), value)
+    ]
 
 
 def _words(name: str, value: Any) -> list[str]:

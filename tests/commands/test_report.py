@@ -10,6 +10,7 @@ from relnet import cli, recipes, run
 from relnet.commands import report as command
 from relnet.commands.rerun import rerun
 from relnet.report import read_runs
+from relnet.train import CurvaturePenalty
 from tests.report.folders import make_run, result
 
 
@@ -37,17 +38,23 @@ def configs(text):
         "lstm": (recipes.copying(mixer="lstm"), "relnet train copying --mixer lstm"),
         "paper": (recipes.paper_copying(16), None),
         "compared": (recipes.compare_copying(8, ("linear-causalrn",))[0], None),
+        "penalty": (
+            dataclasses.replace(recipes.copying(3), penalty=CurvaturePenalty(0.5, norm="frobenius", iters=2)),
+            "relnet train copying --length 3 --jacobian-weight 0.5 --penalty-norm frobenius --penalty-iters 2",
+        ),
         "another name": (dataclasses.replace(recipes.copying(5), name="mine"), "relnet train copying --length 5"),
         "text": (dataclasses.replace(stored, task=task), None),
     }
 
 
-@pytest.mark.parametrize("case", ["defaults", "options", "lstm", "paper", "compared", "another name", "text"])
+@pytest.mark.parametrize(
+    "case", ["defaults", "options", "lstm", "paper", "compared", "penalty", "another name", "text"]
+)
 def test_the_command_named_for_a_run_gives_its_very_configuration(tmp_path, case):
     config, words = configs(tmp_path / "a b.txt")[case]
     told = rerun(made_by(config, tmp_path / "run"))
     assert words in (None, told)
-    again = cli.parse(shlex.split(told)[1:]).recipe
+    again = cli.parse(shlex.split(told)[1:])._penalised()
     stores = {"stores": config.task.stores} if case == "text" else {}
     assert dataclasses.replace(again, name=config.name, task=dataclasses.replace(again.task, **stores)) == config
 

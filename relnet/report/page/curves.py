@@ -33,11 +33,12 @@ class Measure:
 
 LOSS = Measure("Loss", "nats", "loss", low=0.0)
 ACCURACY = Measure("Accuracy", "%, mean of the last 320 samples", "window_accuracy", factor=100.0, low=0.0, high=100.0)
+PENALTY = Measure("Penalty", "added to the loss", "penalty", low=0.0)
 VALIDATION = Measure("Validation", "bits a byte", "bits_per_byte", marked=True)
 
 
 def panels(runs: Sequence[Run], grouped: Sequence[Group]) -> dict[str, list[dict[str, Any]]]:
-    """The charts of each task: loss, and accuracy or, of texts, the validation; only those that have a point.
+    """The charts of each task: loss, accuracy or, of texts, the validation, and penalty; only those that have a point.
 
     A chart is {"measure", "unit", "low", "high", "marked", "targets", "lines"}; a line {"label", "runs"}; a run of it {"run": place in
     the list} and its curve as `thinned` returns it.
@@ -45,19 +46,16 @@ def panels(runs: Sequence[Run], grouped: Sequence[Group]) -> dict[str, list[dict
     found: dict[str, list[dict[str, Any]]] = {}
     for task in dict.fromkeys(group.task for group in grouped):
         mine = [group for group in grouped if group.task == task]
-        members = [runs[member] for group in mine for member in group.members]
-        texts = any(run.learns_text for run in members)
-        charts = [_panel(runs, mine, measure) for measure in (LOSS, VALIDATION if texts else ACCURACY)]
+        texts = any(runs[member].learns_text for group in mine for member in group.members)
+        charts = [_panel(runs, mine, measure) for measure in (LOSS, VALIDATION if texts else ACCURACY, PENALTY)]
         if drawn := [chart for chart in charts if chart["lines"]]:
             found[task] = drawn
-            if not texts:
-                targets = {run.stop_accuracy for run in members if number(run.stop_accuracy)}
-                drawn[-1]["targets"] = sorted(100 * target for target in targets if target)
     return found
 
 
 def _panel(runs: Sequence[Run], grouped: Sequence[Group], measure: Measure) -> dict[str, Any]:
     lines = []
+    targets = [number(runs[member].stop_accuracy) for group in grouped for member in group.members]
     for group in grouped:
         curves = [
             {"run": member, **curve} for member in group.members if (curve := _curve(runs[member], measure)) is not None
@@ -70,7 +68,7 @@ def _panel(runs: Sequence[Run], grouped: Sequence[Group], measure: Measure) -> d
         "low": measure.low,
         "high": measure.high,
         "marked": measure.marked,
-        "targets": [],
+        "targets": sorted({100 * target for target in targets if target}) if measure is ACCURACY else [],
         "lines": lines,
     }
 

@@ -119,6 +119,17 @@ def test_texts_have_their_validation_for_accuracy(tmp_path):
     assert charts[1]["lines"][0]["runs"] == [{"run": 0, "step": [5], "y": [3.5]}]
 
 
+def test_a_penalty_has_a_chart_of_its_own(tmp_path):
+    path = make_run(tmp_path, "a", log=0)
+    (path / "log.jsonl").write_text("".join(json.dumps(update(step, penalty=0.5)) + "\n" for step in (1, 2)))
+    (charts,) = panels(runs := read_runs([path]), grouped(runs)).values()
+    assert [(chart["measure"], chart["targets"]) for chart in charts] == [
+        ("Loss", []),
+        ("Accuracy", [99.0]),
+        ("Penalty", []),
+    ]
+
+
 def test_the_clock_of_a_run_adds_up_its_updates(tmp_path):
     (run,) = read_runs([make_run(tmp_path, "a", log=200)])
     told = clock(run)
