@@ -106,12 +106,21 @@ def _settings(run: Run) -> dict[str, str]:
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Names; where two on the same task are the same, the settings in which those runs differ stand behind."""
     keys = [(task_of(run), _stem(run)) for run in runs]
+    settings = [_settings(run) for run in runs]
+    alike: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for key, mine in zip(keys, settings, strict=True):
+        alike.setdefault(key, []).append(mine)
+    differing = {
+        key: [name for name in others[0] if len({other.get(name) for other in others}) > 1]
+        for key, others in alike.items()
+    }
     labels = []
-    for run, key in zip(runs, keys, strict=True):
-        alike = [_settings(other) for other, others in zip(runs, keys, strict=True) if others == key]
-        mine = _settings(run)
-        differing = [name for name in mine if len({other.get(name) for other in alike}) > 1]
-        told = [f"{name.rpartition('.')[2].lstrip('_')} {mine[name][:LONGEST]}" for name in differing[:3]]
+    for key, mine in zip(keys, settings, strict=True):
+        told = [
+            f"{name.rpartition('.')[2].lstrip('_')} {mine[name][:LONGEST]}"
+            for name in differing[key][:3]
+            if name in mine
+        ]
         labels.append(", ".join([key[1], *told]))
     seen: Counter[tuple[str, str]] = Counter()
     for number, ((task, _), label) in enumerate(zip(keys, labels, strict=True)):
