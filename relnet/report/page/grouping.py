@@ -103,6 +103,10 @@ def _settings(run: Run) -> dict[str, str]:
     return {name: value for name, value in flat(run.config) if name not in NO_DIFFERENCE}
 
 
+def _differs(name: str, settings: Sequence[dict[str, str]]) -> bool:
+    return len({one.get(name) for one in settings}) > 1
+
+
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Names; where two on the same task are the same, the settings in which those runs differ stand behind."""
     keys = [(task_of(run), _stem(run)) for run in runs]
@@ -111,15 +115,14 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     for key, mine in zip(keys, settings, strict=True):
         alike.setdefault(key, []).append(mine)
     differing = {
-        key: [name for name in others[0] if len({other.get(name) for other in others}) > 1]
+        key: [name for name in dict.fromkeys(name for other in others for name in other) if _differs(name, others)]
         for key, others in alike.items()
     }
     labels = []
     for key, mine in zip(keys, settings, strict=True):
         told = [
             f"{name.rpartition('.')[2].lstrip('_')} {mine[name][:LONGEST]}"
-            for name in differing[key][:3]
-            if name in mine
+            for name in [name for name in differing[key] if name in mine][:3]
         ]
         labels.append(", ".join([key[1], *told]))
     seen: Counter[tuple[str, str]] = Counter()

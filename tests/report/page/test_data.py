@@ -103,6 +103,17 @@ def test_runs_that_differ_in_their_seed_only_are_one_line(tmp_path):
     assert accuracy["targets"] == [99.0]
 
 
+def test_what_only_one_of_two_runs_has_tells_them_apart(tmp_path):
+    for folder, penalty in (("a", None), ("b", {"jacobian_weight": 0.1})):
+        path = make_run(tmp_path, "causalrn", folder=folder)
+        config = json.loads((path / "config.json").read_text()) | {"penalty": penalty}
+        (path / "config.json").write_text(json.dumps(config))
+    assert [group.label for group in grouped(read_runs([tmp_path]))] == [
+        "causalrn, penalty null",
+        "causalrn, jacobian_weight 0.1",
+    ]
+
+
 def test_the_same_run_twice_is_told_apart_by_its_folder(tmp_path):
     for folder in ("a", "b"):
         with_config(make_run(tmp_path, "causalrn", folder=folder), seed=0)
