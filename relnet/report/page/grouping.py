@@ -100,7 +100,8 @@ def _stem(run: Run) -> str:
 def _settings(run: Run) -> dict[str, str]:
     if not run.config and (rate := re.fullmatch(r"lr-(.+)-seed-\d+", run.folder.name)):
         return {"lr": rate[1]}
-    return {name: value for name, value in flat(run.config) if name not in NO_DIFFERENCE}
+    # A setting that is None is as good as none: an older relnet may not have had it.
+    return {name: value for name, value in flat(run.config) if name not in NO_DIFFERENCE and value != "null"}
 
 
 def _differs(name: str, settings: Sequence[dict[str, str]]) -> bool:
