@@ -392,6 +392,17 @@ def test_the_page_fits_the_window(tab, shown, width):
     assert tab.do("[...document.querySelectorAll('.plot')].every(p => p.scrollWidth <= p.clientWidth)")
 
 
+def test_charts_are_drawn_anew_for_another_width(tab, shown):
+    tab.open(shown)
+    tab.size(700, 900)
+    # The first frame tells that the size has changed, the charts are drawn before the second.
+    tab.do("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    for drawn, there in tab.do(
+        "[...document.querySelectorAll('.plot')].map(one => [one.firstChild.viewBox.baseVal.width, one.clientWidth])"
+    ):
+        assert drawn == there
+
+
 def test_a_watched_page_loads_itself_again_and_stays_as_it_was_set(tab, tmp_path):
     make_run(tmp_path / "runs", "a")
     make_run(tmp_path / "runs", "b", log=50, result=None)
