@@ -1,4 +1,4 @@
-"""The command that makes a run again, from its configuration."""
+"""The command that makes a run again, or goes on with it, from its configuration."""
 
 import dataclasses
 import inspect
@@ -16,7 +16,7 @@ OTHER_NAMES = {"max_steps": "steps"}
 
 
 def rerun(found: report.Run) -> str | None:
-    """The command to make a run again; None for one without a configuration that this relnet can read.
+    """The command to make a run again, or to go on with an unfinished one; None for a configuration that this relnet cannot read.
 
     A recipe with its options where there is one that gives this very configuration, else a line of Python that reads the run's own.
     """
@@ -24,15 +24,16 @@ def rerun(found: report.Run) -> str | None:
         config = config_from_json(json.dumps(found.config))
     except ValueError:
         return None
+    folder, is_there = str(found.folder), (found.folder / "config.json").is_file()
+    going_on = is_there and not found.result
     for name, recipe in RECIPES.items():
         if (options := _options(recipe, config)) is not None:
-            return shlex.join(["relnet", "train", name, *options])
-    if not (found.folder / "config.json").is_file():
+            further = ["--out", folder, "--resume"] if going_on else []
+            return shlex.join(["relnet", "train", name, *options, *_penalty(config), *further])
+    if not is_there:
         return None
-    folder = str(found.folder)
-    return shlex.join(
-        ["python", "-c", f"from relnet import run; run.train(run.read_config({folder!r}), {f'{folder}-again'!r})"]
-    )
+    place = f"{folder!r}, resume=True" if going_on else repr(f"{folder}-again")
+    return shlex.join(["python", "-c", f"from relnet import run; run.train(run.read_config({folder!r}), {place})"])
 
 
 def _options(recipe: Any, config: RunConfig) -> list[str] | None:
@@ -51,10 +52,23 @@ def _options(recipe: Any, config: RunConfig) -> list[str] | None:
         if isinstance(task, tasks.Text) and isinstance(config.task, tasks.Text):
             # A configuration also says which files were made of a text; names are for tables.
             task = dataclasses.replace(task, stores=config.task.stores)
-        if dataclasses.replace(made, name=config.name, task=task) == config:
+        if dataclasses.replace(made, name=config.name, task=task, penalty=config.penalty) == config:
             changed = {key: value for key, value in options.items() if value != parameters[key].default}
             return [word for key, value in changed.items() for word in _words(key, value)]
     return None
+
+
+def _penalty(config: RunConfig) -> list[str]:
+    """Options of relnet train that stand beside any recipe's."""
+    if config.penalty is None:
+        return []
+    names = {"norm": "penalty_norm", "iters": "penalty_iters"}
+    return [
+        word
+        for field in dataclasses.fields(config.penalty)
+        if (value := getattr(config.penalty, field.name)) != field.default
+        for word in _words(names.get(field.name, field.name), value)
+    ]
 
 
 def _words(name: str, value: Any) -> list[str]:

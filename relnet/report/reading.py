@@ -106,7 +106,7 @@ class Run:
     @property
     def stop_accuracy(self) -> float | None:
         """The accuracy in [0, 1] that "steps to" speaks of, None where the run names none."""
-        return (self.config.get("train") or {}).get("stop_accuracy")
+        return (self.config.get("train") or self.result.get("settings") or {}).get("stop_accuracy")
 
     @property
     def task(self) -> str:

@@ -1,6 +1,7 @@
 """relnet report: files of JSON lines, the page, and the command that it names for each run."""
 
 import dataclasses
+import json
 import shlex
 
 import pytest
@@ -9,11 +10,14 @@ from relnet import cli, recipes, run
 from relnet.commands import report as command
 from relnet.commands.rerun import rerun
 from relnet.report import read_runs
-from tests.report.folders import make_run
+from relnet.train import CurvaturePenalty
+from tests.report.folders import make_run, result
 
 
-def made_by(config, folder):
+def made_by(config, folder, finished=True):
     folder.mkdir()
+    if finished:
+        (folder / "result.json").write_text(json.dumps(result()))
     (folder / "config.json").write_text(run.config_to_json(config))
     (found,) = read_runs([folder])
     return found
@@ -34,17 +38,23 @@ def configs(text):
         "lstm": (recipes.copying(mixer="lstm"), "relnet train copying --mixer lstm"),
         "paper": (recipes.paper_copying(16), None),
         "compared": (recipes.compare_copying(8, ("linear-causalrn",))[0], None),
+        "penalty": (
+            dataclasses.replace(recipes.copying(3), penalty=CurvaturePenalty(0.5, norm="frobenius", iters=2)),
+            "relnet train copying --length 3 --jacobian-weight 0.5 --penalty-norm frobenius --penalty-iters 2",
+        ),
         "another name": (dataclasses.replace(recipes.copying(5), name="mine"), "relnet train copying --length 5"),
         "text": (dataclasses.replace(stored, task=task), None),
     }
 
 
-@pytest.mark.parametrize("case", ["defaults", "options", "lstm", "paper", "compared", "another name", "text"])
+@pytest.mark.parametrize(
+    "case", ["defaults", "options", "lstm", "paper", "compared", "penalty", "another name", "text"]
+)
 def test_the_command_named_for_a_run_gives_its_very_configuration(tmp_path, case):
     config, words = configs(tmp_path / "a b.txt")[case]
     told = rerun(made_by(config, tmp_path / "run"))
     assert words in (None, told)
-    again = cli.parse(shlex.split(told)[1:]).recipe
+    again = cli.parse(shlex.split(told)[1:])._penalised()
     stores = {"stores": config.task.stores} if case == "text" else {}
     assert dataclasses.replace(again, name=config.name, task=dataclasses.replace(again.task, **stores)) == config
 
@@ -57,6 +67,18 @@ def test_what_no_recipe_gives_is_made_again_from_the_folder_itself(tmp_path):
     exec(code, {})
     again = run.read_config(tmp_path / "it's-again")
     assert again == odd
+
+
+def test_an_unfinished_run_is_gone_on_with_in_its_folder(tmp_path):
+    config = recipes.copying(3, width=8, depth=1, batch_size=2, max_steps=1)
+    folder = tmp_path / "a b"
+    told = rerun(made_by(config, folder, finished=False))
+    command = cli.parse(shlex.split(told)[1:])
+    assert (command.recipe, command.out, command.resume) == (config, folder, True)
+    odd = dataclasses.replace(config, train=dataclasses.replace(config.train, beta2=0.5))
+    _, _, code = shlex.split(rerun(made_by(odd, tmp_path / "odd", finished=False)))
+    exec(code, {})
+    assert (tmp_path / "odd" / "result.json").exists()
 
 
 def test_a_run_without_a_configuration_of_ours_has_no_command(tmp_path):

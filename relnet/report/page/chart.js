@@ -26,11 +26,14 @@ function fill(node, attributes, content) {
   return node;
 }
 
+const ROUNDED = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 4 });
+const LONG = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 7 });
+
 function written(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
   if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(2).replace("e+", "e");
-  return value.toLocaleString("en-GB", { maximumSignificantDigits: size >= 1000 ? 7 : 4, maximumFractionDigits: 6 });
+  return (size >= 1000 ? LONG : ROUNDED).format(value);
 }
 
 function linearTicks(low, high, count) {
@@ -104,7 +107,7 @@ function noteAt(points, x) {
   return points.find((point) => point[0] >= x)?.[4] ?? "";
 }
 
-// Makes a figure a chart; returns what draws it anew. toggled(label) is called where a name in the legend is pressed.
+// Makes a figure a chart; returns its plot and what draws it, so many pixels wide. toggled(label) is called where a name in the legend is pressed.
 function chart(figure, toggled) {
   const caption = figure.querySelector("figcaption").textContent;
   const plot = make("div", { class: "plot", tabindex: "0", role: "slider", "aria-valuemin": "0", "aria-valuenow": "0" });
@@ -121,10 +124,9 @@ function chart(figure, toggled) {
     return told.lines.filter((line) => !line.hidden && line.points.length);
   }
 
-  function redraw(next = told) {
+  function redraw(width, next = told) {
     told = next;
     const lines = visible();
-    const width = Math.max(260, figure.clientWidth || 560);
     const points = lines.flatMap((line) => [...line.points, ...line.faint.flat()]);
     const heights = points.flatMap((point) => [point[1], point[2] ?? null, point[3] ?? null]);
     const [left, right] = ends(points.map((point) => point[0]), told.acrossLog, null, null);
@@ -303,5 +305,5 @@ function chart(figure, toggled) {
     }
   });
   values.addEventListener("toggle", () => values.open && drawTable());
-  return redraw;
+  return { plot, draw: redraw };
 }

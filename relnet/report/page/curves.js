@@ -73,25 +73,26 @@ function curveChart(panel, data, chosen, shown, styleOf) {
   };
 }
 
-// What a chart of exam results against length shows.
+// What a chart against length shows: of right answers in an exam, or of steps to a target.
 function lengthChart(exam, chosen, styleOf) {
+  const steps = exam.target !== undefined;
   const lines = exam.lines.map((line) => ({
     label: line.label,
     style: styleOf(line.label),
     hidden: chosen.hidden.includes(line.label),
-    points: line[`${chosen.mode}.${chosen.part}`],
+    points: steps ? line.steps : line[`${chosen.mode}.${chosen.part}`],
     faint: [],
     marked: true,
   }));
   return {
-    across: "length",
-    up: "right answers (%)",
+    across: steps ? "trained length" : "length",
+    up: steps ? `steps to ${written(exam.target)} %` : "right answers (%)",
     acrossLog: chosen["length-scale"] === "log",
-    upLog: false,
-    low: 0,
-    high: 100,
+    upLog: steps && chosen["steps-scale"] === "log",
+    low: steps && chosen["steps-scale"] === "log" ? null : 0,
+    high: steps ? null : 100,
     levels: [],
-    trained: exam.trained,
+    trained: exam.trained ?? null,
     lines: lines.filter((line) => line.points.length),
   };
 }

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from relnet.report.page.grouping import Group, seed_of, trained_length
@@ -30,15 +31,15 @@ class Measure:
     marked: bool = False
 
 
-LOSS = Measure("Loss", "nats a token", "loss", low=0.0)
-ACCURACY = Measure("Accuracy", "%, mean of the last 320 strings", "window_accuracy", factor=100.0, low=0.0, high=100.0)
+LOSS = Measure("Loss", "nats", "loss", low=0.0)
+ACCURACY = Measure("Accuracy", "%, mean of the last 320 samples", "window_accuracy", factor=100.0, low=0.0, high=100.0)
+PENALTY = Measure("Penalty", "added to the loss", "penalty", low=0.0)
 VALIDATION = Measure("Validation", "bits a byte", "bits_per_byte", marked=True)
-
 TESTED = Measure("Images held out", "% right", "test_accuracy", factor=100.0, low=0.0, high=100.0, marked=True)
 
 
 def panels(runs: Sequence[Run], grouped: Sequence[Group]) -> dict[str, list[dict[str, Any]]]:
-    """The charts of each task: loss, and accuracy or, of texts and images, what was measured on those held out; only with points.
+    """The charts of each task: loss, accuracy or, of texts and images, what was measured on those held out, and penalty; only with points.
 
     A chart is {"measure", "unit", "low", "high", "marked", "targets", "lines"}; a line {"label", "runs"}; a run of it {"run": place in
     the list} and its curve as `thinned` returns it.
@@ -49,18 +50,16 @@ def panels(runs: Sequence[Run], grouped: Sequence[Group]) -> dict[str, list[dict
         members = [runs[member] for group in mine for member in group.members]
         texts = any(run.learns_text for run in members)
         images = any(run.learns_images for run in members)
-        last = VALIDATION if texts else TESTED if images else ACCURACY
-        charts = [_panel(runs, mine, measure) for measure in (LOSS, last)]
+        measured = VALIDATION if texts else TESTED if images else ACCURACY
+        charts = [_panel(runs, mine, measure) for measure in (LOSS, measured, PENALTY)]
         if drawn := [chart for chart in charts if chart["lines"]]:
             found[task] = drawn
-            if not texts:
-                targets = {run.stop_accuracy for run in members if number(run.stop_accuracy)}
-                drawn[-1]["targets"] = sorted(100 * target for target in targets if target)
     return found
 
 
 def _panel(runs: Sequence[Run], grouped: Sequence[Group], measure: Measure) -> dict[str, Any]:
     lines = []
+    targets = [number(runs[member].stop_accuracy) for group in grouped for member in group.members]
     for group in grouped:
         curves = [
             {"run": member, **curve} for member in group.members if (curve := _curve(runs[member], measure)) is not None
@@ -73,7 +72,7 @@ def _panel(runs: Sequence[Run], grouped: Sequence[Group], measure: Measure) -> d
         "low": measure.low,
         "high": measure.high,
         "marked": measure.marked,
-        "targets": [],
+        "targets": sorted({100 * target for target in targets if target}) if measure is ACCURACY else [],
         "lines": lines,
     }
 
@@ -124,6 +123,34 @@ def length_charts(runs: Sequence[Run], grouped: Sequence[Group], sittings: Seque
         for (task, trained), lines in asked.items()
     ]
     return [chart for chart in found if any(len(line[f"{FREE}.exact"]) > 1 for line in chart["lines"])]
+
+
+def steps_charts(runs: Sequence[Run], grouped: Sequence[Group]) -> list[dict[str, Any]]:
+    """Charts of the steps to the target accuracy against the trained length, one a task and target; some line has two lengths.
+
+    A chart is {"task", "target", "lines"}, a line {"label", "steps"}: a list of [length, mean, least, most, note] over the seeds that
+    reached the target; the note says how many, unless all did.
+    """
+    found: dict[tuple[str, float], dict[str, list[list[Any]]]] = {}
+    for group in grouped:
+        members = [runs[member] for member in group.members]
+        length, target = trained_length(members[0]), number(members[0].stop_accuracy)
+        reached = [step for run in members if (step := number(run.result.get("steps_to_accuracy"))) is not None]
+        if length is None or target is None or not reached:
+            continue
+        task = group.task.replace(f"length {length}", "any length")
+        note = "" if len(reached) == len(members) else f"{len(reached)} of {len(members)} runs"
+        point = [length, fmean(reached), min(reached), max(reached), note]
+        found.setdefault((task, target), {}).setdefault(group.label, []).append(point)
+    charts = [
+        {
+            "task": task,
+            "target": 100 * target,
+            "lines": [{"label": name, "steps": line} for name, line in lines.items()],
+        }
+        for (task, target), lines in found.items()
+    ]
+    return [chart for chart in charts if any(len(line["steps"]) > 1 for line in chart["lines"])]
 
 
 def _points(rows: Sequence[Line]) -> dict[str, list[list[float]]]:

@@ -94,5 +94,4 @@ def _named(run: Run) -> Run:
     """A training of relnet exam has no config.json: its folders, CANDIDATE/TASK-LENGTH/lr-LR-seed-SEED, name it."""
     if run.config or not (run.folder / "candidate.json").exists():
         return run
-    rate = run.folder.name.partition("-seed-")[0].replace("lr-", "lr ")
-    return dataclasses.replace(run, name=f"{run.folder.resolve().parents[1].name}, {rate}")
+    return dataclasses.replace(run, name=run.folder.resolve().parents[1].name)

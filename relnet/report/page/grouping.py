@@ -98,18 +98,33 @@ def _stem(run: Run) -> str:
 
 
 def _settings(run: Run) -> dict[str, str]:
-    return {name: value for name, value in flat(run.config) if name not in NO_DIFFERENCE}
+    if not run.config and (rate := re.fullmatch(r"lr-(.+)-seed-\d+", run.folder.name)):
+        return {"lr": rate[1]}
+    # A setting that is None is as good as none: an older relnet may not have had it.
+    return {name: value for name, value in flat(run.config) if name not in NO_DIFFERENCE and value != "null"}
+
+
+def _differs(name: str, settings: Sequence[dict[str, str]]) -> bool:
+    return len({one.get(name) for one in settings}) > 1
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Names; where two on the same task are the same, the settings in which those runs differ stand behind."""
     keys = [(task_of(run), _stem(run)) for run in runs]
+    settings = [_settings(run) for run in runs]
+    alike: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for key, mine in zip(keys, settings, strict=True):
+        alike.setdefault(key, []).append(mine)
+    differing = {
+        key: [name for name in dict.fromkeys(name for other in others for name in other) if _differs(name, others)]
+        for key, others in alike.items()
+    }
     labels = []
-    for run, key in zip(runs, keys, strict=True):
-        alike = [_settings(other) for other, others in zip(runs, keys, strict=True) if others == key]
-        mine = _settings(run)
-        differing = [name for name in mine if len({other.get(name) for other in alike}) > 1]
-        told = [f"{name.rpartition('.')[2].lstrip('_')} {mine[name][:LONGEST]}" for name in differing[:3]]
+    for key, mine in zip(keys, settings, strict=True):
+        told = [
+            f"{name.rpartition('.')[2].lstrip('_')} {mine[name][:LONGEST]}"
+            for name in [name for name in differing[key] if name in mine][:3]
+        ]
         labels.append(", ".join([key[1], *told]))
     seen: Counter[tuple[str, str]] = Counter()
     for number, ((task, _), label) in enumerate(zip(keys, labels, strict=True)):

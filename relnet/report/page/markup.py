@@ -155,7 +155,7 @@ def unreadable(found: Sequence[tuple[Path, str]]) -> Element:
 
 
 def maps(run: Run) -> list[tuple[str, Element]]:
-    """The relation maps in a run's folder: name and image, or words where a file is no PNG."""
+    """The relation maps that `relnet inspect` wrote into a run's folder: name and image, or words where a file is no PNG."""
     made = []
     for path in sorted((run.folder / "maps").glob("*.png")):
         try:
@@ -192,7 +192,7 @@ def run_details(run: Run, label: str, place: int, rerun: str | None) -> Element:
             element("span", element("b", label), element("span", f" {task_of(run)}", class_="task"), class_="name"),
             element("span", element("span", sign, aria_hidden="true"), f" {words}", class_=f"status {kind}"),
         ),
-        _command("To make it again", rerun),
+        _command("To make it again" if run.result else "To go on with it", rerun),
         _command("It was made by", run.command),
         [_sample(row) for row in run.text],
         element(

@@ -2,7 +2,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const KEY = `relnet ${location.pathname}`;
-const CHOICES = ["across", "x-scale", "y-scale", "smooth", "mode", "part", "length-scale", "theme"];
+const CHOICES = ["across", "x-scale", "y-scale", "smooth", "mode", "part", "length-scale", "steps-scale", "theme"];
 const chosen = { hidden: [], filter: "", sorted: [], open: [], refresh: true, mode: "free_running", part: "exact", ...remembered() };
 const styles = new Map();
 
@@ -49,23 +49,20 @@ const charts = [
   ...data.curves.map((panel, n) => [`curve-${n}`, () => curveChart(panel, data, chosen, shown, styleOf)]),
   ...data.lengths.map((exam, n) => [`length-${n}`, () => lengthChart(exam, chosen, styleOf)]),
 ].map(([id, told]) => ({ figure: document.getElementById(id), told }));
-for (const one of charts) one.draw = chart(one.figure, toggled);
+for (const one of charts) Object.assign(one, chart(one.figure, toggled));
 
+// All widths are read before anything is drawn: between two drawings each reading would lay out the whole page.
 function update() {
-  for (const one of charts) one.draw(one.told());
+  const widths = charts.map((one) => one.plot.clientWidth);
+  charts.forEach((one, n) => one.draw((one.width = widths[n]), one.told()));
   remember();
 }
 
 // Charts as wide as their place: on paper as on a screen.
-const widths = new WeakMap();
-const watcher = new ResizeObserver((entries) => {
-  for (const { target } of entries) {
-    const drawn = widths.get(target);
-    widths.set(target, target.clientWidth);
-    if (drawn !== undefined && drawn !== target.clientWidth) charts.find((one) => one.figure === target).draw();
-  }
+const watcher = new ResizeObserver(() => {
+  const widths = charts.map((one) => one.plot.clientWidth);
+  charts.forEach((one, n) => one.width !== widths[n] && one.draw((one.width = widths[n])));
 });
-for (const one of charts) watcher.observe(one.figure);
 
 function filtered() {
   for (const row of rows) row.hidden = !shown(Number(row.dataset.run));
@@ -190,4 +187,5 @@ themed();
 filtered();
 update();
 opened();
+for (const one of charts) watcher.observe(one.plot);
 document.documentElement.dataset.ready = "";

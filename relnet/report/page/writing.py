@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from relnet.report.page.curves import clock, length_charts, panels
+from relnet.report.page.curves import clock, length_charts, panels, steps_charts
 from relnet.report.page.elements import document, element
 from relnet.report.page.gathering import Gathered
 from relnet.report.page.grouping import grouped, run_labels
@@ -34,7 +34,7 @@ def page(found: Gathered, title: str, reruns: Mapping[Path, str] | None = None, 
     labels = run_labels(runs, groups)
     places = [member for group in groups for member in group.members]
     by_task = panels(runs, groups)
-    lengths = length_charts(runs, groups, found.sittings)
+    lengths = [*steps_charts(runs, groups), *length_charts(runs, groups, found.sittings)]
     data: dict[str, Any] = {
         "refresh": refresh,
         "curves": [chart for charts in by_task.values() for chart in charts],
@@ -185,21 +185,27 @@ def _lengths(charts: list[dict[str, Any]]) -> Element | None:
         _choice("mode", "Answers", [("free_running", "free-running"), ("teacher_forced", "teacher-forced")]),
         _choice("part", "Counted", [("exact", "whole strings"), ("letters", "letters")]),
         _choice("length-scale", "Horizontal scale", SCALES),
+        _choice("steps-scale", "Scale of steps", SCALES) if any("target" in chart for chart in charts) else None,
         class_="controls",
         role="group",
         aria_label="Settings of the length curves",
     )
     note = element(
         "p",
-        "Share of right answers against the length asked; bands are 95 % intervals (Student's over seeds, Wilson's of one seed's counts); "
-        "an upright line marks a trained length.",
+        "Right answers against the length asked: bands are 95 % intervals (Student's over seeds, Wilson's of one seed's counts), an "
+        "upright line marks the trained length. Steps to a target against the trained length: the mean of the seeds that reached it, in "
+        "a band from the least to the most.",
         class_="note",
     )
     figures = []
     for place, chart in enumerate(charts):
-        trained = "" if chart["trained"] is None else f", trained on {chart['trained']}"
-        figures.append(_figure(f"length-{place}", f"{chart['task']}{trained}: right answers"))
-    return section("lengths", "Exams by length", note, controls, element("div", figures, class_="pair"))
+        if "target" in chart:
+            caption = f"{chart['task']}: steps to {chart['target']:g} %"
+        else:
+            trained = "" if chart["trained"] is None else f", trained on {chart['trained']}"
+            caption = f"{chart['task']}{trained}: right answers"
+        figures.append(_figure(f"length-{place}", caption))
+    return section("lengths", "By length", note, controls, element("div", figures, class_="pair"))
 
 
 def _maps(found: Gathered, labels: list[str]) -> Element | None:

@@ -97,7 +97,7 @@ def test_the_page_opens_without_a_complaint_and_asks_for_nothing_else(tab, shown
         "Runs",
         "Not readable",
         "Learning curves",
-        "Exams by length",
+        "By length",
         "Relation maps",
         "Each run",
     ]
@@ -120,6 +120,20 @@ def test_every_chart_has_a_line_for_each_group_and_a_band_where_there_are_seeds(
     assert paths(tab, "curve-2", "band") == []
     boxes = tab.do("[...document.querySelectorAll('path.line')].map(p => [p.getBBox().width, p.getBBox().height])")
     assert all(width > 50 and height > 5 for width, height in boxes)
+
+
+def heights(path):
+    return [float(point.split()[1]) for point in re.split("[ML]", path.rstrip("Z"))[1:]]
+
+
+def test_a_band_reaches_from_the_lowest_seed_to_the_highest(tab, shown):
+    tab.open(shown)
+    mean, (band,) = heights(paths(tab, "curve-0")[0]), map(heights, paths(tab, "curve-0", "band"))
+    # The seeds' losses are 4 / step and 1 more: their mean falls from 4.5 to 0.54, half a nat from either edge.
+    half = 0.5 * (mean[-1] - mean[0]) / (4 - 4 / 99)
+    assert len(band) == 2 * len(mean) == 198
+    assert band[:99] == pytest.approx([place - half for place in mean], abs=0.2)
+    assert band[99:] == pytest.approx([place + half for place in reversed(mean)], abs=0.2)
 
 
 def test_a_map_is_seen(tab, shown):
@@ -290,6 +304,24 @@ def test_the_values_of_a_chart_are_there_as_a_table(tab, shown):
     assert texts(tab, "#curve-0 .values tbody tr:last-child > *")[::2] == ["99", "\u2013"]
 
 
+def test_the_table_follows_what_is_chosen(tab, shown):
+    tab.open(shown)
+    tab.do("document.querySelector('#curve-0 .values').open = true; new Promise(requestAnimationFrame)")
+    search(tab, "transformer")
+    assert texts(tab, "#curve-0 .values thead th") == ["training step", "transformer"]
+    assert texts(tab, "#curve-0 .values tbody tr:last-child > *")[0] == "50"
+
+
+def test_between_its_points_a_line_is_read_as_it_is_drawn(tab, tmp_path):
+    for seed, steps in ((0, (1, 5)), (1, (1, 3, 5))):
+        path = with_config(make_run(tmp_path, "a", folder=f"a{seed}", log=0), seed=seed)
+        log = [update(step, loss=2.0 * step + seed, seconds=1.0) for step in steps]
+        (path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+    tab.open(write(tmp_path, tmp_path / "page.html"))
+    tab.do("document.querySelector('#curve-0 .values').open = true; new Promise(requestAnimationFrame)")
+    assert texts(tab, "#curve-0 .values tbody td") == ["2.5", "6.5", "10.5"]
+
+
 def test_a_name_in_the_legend_hides_its_line_everywhere(tab, shown):
     tab.open(shown)
     tab.do("[...document.querySelectorAll('#curve-0 .legend button')][1].click()")
@@ -336,7 +368,7 @@ def test_a_screen_reader_is_told_everything(tab, shown):
     charts = [name for role, name in named if role == "slider"]
     assert len(charts) == 4
     assert charts[0].startswith(
-        "Chart of Loss (nats a token) against training step. 3 lines. causalrn from 4.5 at 1 to 0.5404 at 99;"
+        "Chart of Loss (nats) against training step. 3 lines. causalrn from 4.5 at 1 to 0.5404 at 99;"
     )
     levels = tab.do("[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map(node => Number(node.tagName[1]))")
     assert levels.count(1) == 1
@@ -358,6 +390,17 @@ def test_the_page_fits_the_window(tab, shown, width):
     tab.open(shown)
     assert tab.do("document.documentElement.scrollWidth") <= width
     assert tab.do("[...document.querySelectorAll('.plot')].every(p => p.scrollWidth <= p.clientWidth)")
+
+
+def test_charts_are_drawn_anew_for_another_width(tab, shown):
+    tab.open(shown)
+    tab.size(700, 900)
+    # The first frame tells that the size has changed, the charts are drawn before the second.
+    tab.do("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    for drawn, there in tab.do(
+        "[...document.querySelectorAll('.plot')].map(one => [one.firstChild.viewBox.baseVal.width, one.clientWidth])"
+    ):
+        assert drawn == there
 
 
 def test_a_watched_page_loads_itself_again_and_stays_as_it_was_set(tab, tmp_path):
@@ -395,5 +438,6 @@ def test_a_page_of_a_hundred_runs_opens_within_two_seconds(tab, tmp_path):
         # Seen, not only loaded.
         tab.do("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         seconds.append(time.monotonic() - began)
-    assert tab.do("document.querySelectorAll('path.line').length") == 40
+    # Loss and accuracy at five lengths, and steps against length, of four models.
+    assert tab.do("document.querySelectorAll('path.line').length") == 44
     assert min(seconds) < 2, seconds

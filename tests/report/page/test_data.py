@@ -7,11 +7,11 @@ from html.parser import HTMLParser
 import pytest
 
 from relnet.report.page import gather, page, write_page
-from relnet.report.page.curves import clock, length_charts, panels
+from relnet.report.page.curves import clock, length_charts, panels, steps_charts
 from relnet.report.page.grouping import grouped, run_labels
 from relnet.report.page.thinning import thinned
 from relnet.report.reading import read_runs
-from tests.report.folders import TASK, TEXT_TASK, exam_row, make_run, text_row, update
+from tests.report.folders import TASK, TEXT_TASK, exam_row, make_run, result, text_row, update
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"'"
 
@@ -103,6 +103,17 @@ def test_runs_that_differ_in_their_seed_only_are_one_line(tmp_path):
     assert accuracy["targets"] == [99.0]
 
 
+def test_what_only_one_of_two_runs_has_tells_them_apart(tmp_path):
+    for folder, more in (("a", {}), ("a2", {"penalty": None}), ("b", {"penalty": {"jacobian_weight": 0.1}})):
+        path = make_run(tmp_path, "causalrn", folder=folder)
+        config = json.loads((path / "config.json").read_text()) | more
+        (path / "config.json").write_text(json.dumps(config))
+    assert [group.label for group in grouped(read_runs([tmp_path]))] == [
+        "causalrn",
+        "causalrn, jacobian_weight 0.1",
+    ]
+
+
 def test_the_same_run_twice_is_told_apart_by_its_folder(tmp_path):
     for folder in ("a", "b"):
         with_config(make_run(tmp_path, "causalrn", folder=folder), seed=0)
@@ -117,6 +128,17 @@ def test_texts_have_their_validation_for_accuracy(tmp_path):
     (charts,) = panels(runs := read_runs([path]), grouped(runs)).values()
     assert [chart["measure"] for chart in charts] == ["Loss", "Validation"]
     assert charts[1]["lines"][0]["runs"] == [{"run": 0, "step": [5], "y": [3.5]}]
+
+
+def test_a_penalty_has_a_chart_of_its_own(tmp_path):
+    path = make_run(tmp_path, "a", log=0)
+    (path / "log.jsonl").write_text("".join(json.dumps(update(step, penalty=0.5)) + "\n" for step in (1, 2)))
+    (charts,) = panels(runs := read_runs([path]), grouped(runs)).values()
+    assert [(chart["measure"], chart["targets"]) for chart in charts] == [
+        ("Loss", []),
+        ("Accuracy", [99.0]),
+        ("Penalty", []),
+    ]
 
 
 def test_the_clock_of_a_run_adds_up_its_updates(tmp_path):
@@ -137,6 +159,20 @@ def test_accuracy_against_length_takes_all_seeds_of_a_group(tmp_path):
     # Student's t, one degree of freedom: 37.5 % and 12.7062 * 12.5 % about it, cut to [0, 100].
     assert line["free_running.exact"] == [[16, 37.5, 0.0, 100.0], [32, 37.5, 0.0, 100.0]]
     assert line["teacher_forced.exact"] == []
+
+
+def test_steps_to_the_target_against_length_take_the_seeds_that_reached_it(tmp_path):
+    for length, seed, steps in ((16, 0, 80), (16, 1, 100), (32, 0, 200), (32, 1, None), (64, 0, None)):
+        task, made = TASK | {"length": length}, result(steps_to_accuracy=steps)
+        path = make_run(tmp_path, "causalrn", folder=f"{length}-{seed}", task=task, result=made)
+        with_config(path, seed=seed)
+    with_config(make_run(tmp_path, "lstm", folder="x", stop_accuracy=0.5), seed=0)
+    runs = read_runs([tmp_path])
+    (chart,) = steps_charts(runs, grouped(runs))
+    assert (chart["task"], chart["target"]) == ("Copying, any length, layout cui2024", 99.0)
+    assert chart["lines"] == [
+        {"label": "causalrn", "steps": [[16, 90, 80, 100, ""], [32, 200, 200, 200, "1 of 2 runs"]]}
+    ]
 
 
 def test_one_length_is_no_curve(tmp_path):
@@ -163,11 +199,12 @@ def test_the_lines_of_an_exam_of_candidates_are_read_without_any_run(tmp_path, g
 
 
 def test_a_training_of_an_exam_is_named_by_its_candidate(tmp_path):
-    for seed in (0, 1):
-        path = make_run(tmp_path / "own" / "copying-16", f"lr-0.002-seed-{seed}", config=False, exam=())
+    for name in ("lr-0.002-seed-0", "lr-0.002-seed-1", "lr-0.02-seed-0"):
+        path = make_run(tmp_path / "own" / "copying-16", name, config=False, exam=())
         (path / "candidate.json").write_text("{}")
     runs = gather([tmp_path]).runs
-    assert run_labels(runs, grouped(runs)) == ["own, lr 0.002, seed 0", "own, lr 0.002, seed 1"]
+    assert run_labels(runs, grouped(runs)) == ["own, lr 0.002, seed 0", "own, lr 0.002, seed 1", "own, lr 0.02"]
+    assert run_labels(runs[:2], grouped(runs[:2])) == ["own, seed 0", "own, seed 1"]
 
 
 def damage(path, kind):
