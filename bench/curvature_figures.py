@@ -118,10 +118,8 @@ def structure_figure(lines: list[Line], path: Path) -> None:
     figure = Figure(figsize=(9.2, 4), layout="constrained", facecolor="white")
     titles = {"conservative_field": "asymmetry of J", "diagonal_hessian": "share of H off the diagonal"}
     for axes, (task, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
-        kinds = sorted(
-            {(line["run"]["penalty"], line["run"]["weight"]) for line in lines if line["run"]["task"] == task}
-        )
-        for number, (penalty, weight) in enumerate(kinds):
+        found = {(line["run"]["weight"], line["run"]["penalty"]) for line in lines if line["run"]["task"] == task}
+        for number, (weight, penalty) in enumerate(sorted(found)):
             runs = [
                 line
                 for line in lines
@@ -137,6 +135,7 @@ def structure_figure(lines: list[Line], path: Path) -> None:
                 label=label,
                 markersize=4,
             )
+        axes.locator_params(axis="x", nbins=5)
         axes.set_xlabel("R²")
         axes.set_ylabel(title)
         axes.legend(frameon=False, fontsize=8)
@@ -191,12 +190,15 @@ def error_figure(lines: list[Line], path: Path) -> None:
             # Zero has no logarithm; below a rounding nothing can be told.
             errors = [max(statistics.mean(found[n]), 1e-16) for n in products]
             axes.loglog(products, errors, "o-", color=list(COLOURS.values())[number + 1], label=method, markersize=3)
+        axes.set_xticks(products, [f"{n:g}" for n in products])
+        axes.minorticks_off()
         axes.set_title(case, fontsize=9)
         axes.set_ylim(1e-17, 1)
         _plain(axes)
     for axes in panels[len(cases) :]:
         axes.set_axis_off()
-    panels[0].legend(frameon=False, fontsize=7)
+    handles, labels = panels[0].get_legend_handles_labels()
+    panels[-1].legend(handles, labels, frameon=False, loc="center")
     figure.supxlabel("products with A or its transpose", fontsize=10)
     figure.supylabel("1 - ||Aᵀu|| / ||A||", fontsize=10)
     figure.savefig(path, dpi=130)
