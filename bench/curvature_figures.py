@@ -168,7 +168,7 @@ def error_table(lines: list[Line]) -> None:
         for better, worse in (
             ("rectangular Lanczos", "plain Lanczos"),
             ("rectangular Lanczos", "power"),
-            ("Golub-Kahan", "power"),
+            ("Golub-Kahan", "rectangular Lanczos"),
         ):
             if better in methods:
                 # Where both are exact to rounding there is no order.
