@@ -172,8 +172,8 @@ def _differs(
     long, short = difference(step), difference(step / 2)
     found = second.detach().flatten(1).double()
     size = short.norm()
-    # float32's rounding of the first derivative, divided by the step, bounds what the differences can tell.
-    if size <= 1e-3 * gradient.norm():
+    # float32's rounding of the first derivative, divided by the step, bounds what the differences can tell; near it they disagree.
+    if size <= 1e-5 * gradient.norm():
         return False
     return bool((long - short).norm() < AGREE * size and (found - short).norm() > DISAGREE * size)
 

@@ -79,7 +79,7 @@ def test_ignored_targets_have_no_part_in_the_loss():
     model = tiny_model(dropout=0.0)
     inputs = torch.arange(8).view(2, 4)
     targets = torch.tensor([[1, IGNORE, IGNORE, 3], [IGNORE, 2, IGNORE, IGNORE]])
-    loss, predictions = gradients.add_gradients(model, inputs, targets, "float32", num_targets=3)
+    loss, _, predictions = gradients.add_gradients(model, inputs, targets, "float32", num_targets=3)
     logits = model(inputs)[0]
     counted = targets != IGNORE
     expected = -logits.log_softmax(-1)[counted].gather(1, targets[counted][:, None]).mean()
