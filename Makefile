@@ -27,7 +27,7 @@ demo: $(VENV)/installed
 	$(BIN)/relnet compare copying --length 16
 
 exam: $(VENV)/installed
-	$(BIN)/relnet exam --model $(MODEL) --max-steps 800 --lrs 0.002 --num 100
+	$(BIN)/relnet exam --model $(MODEL) --max-steps 800 --lrs 0.005 --num 100
 
 test: $(VENV)/installed-dev
 	$(PYTEST) -m 'not slow'
