@@ -31,7 +31,7 @@ demo: $(VENV)/installed
 	$(BIN)/relnet compare copying --length 16
 
 exam: $(VENV)/installed
-	$(BIN)/relnet exam --model $(MODEL) --max-steps 800 --lrs 0.002 --num 100
+	$(BIN)/relnet exam --model $(MODEL) --max-steps 800 --lrs 0.005 --num 100
 
 # Runs lie outside of the tree (relnet sweep --help); the same command goes on after Ctrl-C.
 figure3-cpu: $(VENV)/installed

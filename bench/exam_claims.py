@@ -4,7 +4,7 @@
     prefix and suffix lookup of 3-grams, longer strings (J8)
 
 Width 128, no learned positions: Transformers of 2 blocks (8 heads, MLP of 512) by four ways to know positions, LSTM of 2 layers, CausalRN,
-Linear CausalRN and Mamba of 4 blocks. One seed, Adam at 1e-3, batches of 64 packed rows, until 99 % has stayed for 20 updates or --steps.
+Linear CausalRN and Mamba of 4 blocks. One seed, Adam at 1e-3, batches of 32 packed rows, until 99 % has stayed for 20 updates or --steps.
 
     python bench/exam_claims.py RUNS --json results/exam.jsonl --models causalrn transformer-hard-alibi --tasks copying
 
@@ -52,7 +52,7 @@ def candidate(name: str) -> protocol.Candidate:
 
 
 def papers(steps: int) -> dict[str, protocol.Paper]:
-    train = TrainConfig(steps=steps, checkpoint_every=100)
+    train = TrainConfig(steps=steps, batch_size=32, checkpoint_every=100)
     duplicates = tuple(tasks.DuplicatedNgram(LENGTH, "jelassi2024", ngram=ngram) for ngram in NGRAMS)
     return {
         "copying": protocol.Paper(tasks.Copying(LENGTH, "jelassi2024"), LENGTHS, train, duplicates),

@@ -12,7 +12,7 @@ import torch
 from relnet import exam, nn, recipes, report, run, theory
 from relnet.commands.console import out, status
 from relnet.recipes.models import MODEL_NAMES
-from relnet.tasks import Copying, UnrepeatedCopying, score
+from relnet.tasks import Copying, DuplicatedNgram, score
 from relnet.theory.ablations import NEEDED, NOT_NEEDED
 from relnet.train.log import commit, machine, versions
 
@@ -140,8 +140,8 @@ class Theory:
         known = set()
         for one in report.read_results(self.results):
             config = run.config_from_json(json.dumps(one["config"]), f"{self.results}: {one['name']}")
-            # Not a kind of copying of its own, such as duplicated n-grams.
-            if not isinstance(config.task, Copying) or type(config.task) not in (Copying, UnrepeatedCopying):
+            # Strings with a duplicated n-gram are a task of their own.
+            if not isinstance(config.task, Copying) or isinstance(config.task, DuplicatedNgram):
                 continue
             assert isinstance(config.model, nn.ModelConfig)
             known.add(one["name"])

@@ -152,7 +152,6 @@ def test_a_task_is_a_plain_value(task):
         (PrefixLookup, "ngram"),
         (SuffixLookup, "answer"),
         (DuplicatedNgram, "ngram"),
-        (UnrepeatedCopying, "ngram"),
         (AssociativeRecall, "key"),
         (AssociativeRecall, "queries"),
         (SelectiveCopying, "num_letters"),

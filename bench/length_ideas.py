@@ -1,0 +1,76 @@
+"""What each idea gives to a CausalRN that is to copy strings ten times as long as those it learns on: one thing changed at a time.
+
+    python bench/length_ideas.py RUNS --json results/length-ideas.jsonl --ideas base uniform --steps 1500
+
+Each idea is `relnet train long-copying` with one change, trained for --steps updates (about a minute and a half per 1,000) and examined on
+strings of 20 to 320 letters that repeat no 4-gram. What RUNS holds is not trained again.
+"""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from relnet import exam, nn, recipes, run, tasks
+
+LENGTHS = (20, 40, 80, 200, 320)
+# Changes of the recipe's arguments.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "base": {},
+    "head of 64 in block 2": {"head_width": 64},
+    "heads of 128 in block 2": {"head_width": 128},
+    "4 heads in block 2": {"heads": 4},
+    "windows to 7": {"windows": (1, 2, 3, 4, 5, 6, 7)},
+    "width 192, window heads of 64": {"width": 192, "window_width": 64},
+    "learning rate 2e-3": {"lr": 2e-3},
+    "learning rate 5e-4": {"lr": 5e-4},
+}
+IDEAS = (*SETTINGS, "uniform strings", "20 letters always", "RMS pair norm", "no windows")
+
+
+def config(idea: str, steps: int, seed: int) -> run.RunConfig:
+    made = recipes.long_copying(**SETTINGS.get(idea, {}), max_steps=steps, seed=seed)
+    gather, look_up = made.model.mixers
+    if idea == "uniform strings":
+        task: tasks.AnyTask = tasks.Copying(length=20, layout="jelassi2024", min_length=5)
+        return dataclasses.replace(made, task=task)
+    if idea == "20 letters always":
+        return dataclasses.replace(made, task=tasks.UnrepeatedCopying(length=20))
+    if idea == "RMS pair norm":
+        mixer = tuple(dataclasses.replace(one, pair_norm="rms") for one in (gather, look_up))
+        return dataclasses.replace(made, model=dataclasses.replace(made.model, mixer=mixer))
+    if idea == "no windows":
+        assert isinstance(gather, nn.CausalRNConfig)
+        mixer = (dataclasses.replace(gather, windows=None), look_up)
+        return dataclasses.replace(made, model=dataclasses.replace(made.model, mixer=mixer))
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--ideas", nargs="+", choices=IDEAS, default=IDEAS)
+    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    for idea in arguments.ideas:
+        folder = arguments.runs / f"{idea.replace(' ', '-')}-{arguments.steps}-{arguments.seed}"
+        asked = config(idea, arguments.steps, arguments.seed)
+        trained = run.train(asked, folder, device="cpu", resume=folder.exists())
+        subject = exam.ModelSubject(trained.model, idea)
+        task = tasks.UnrepeatedCopying(length=20)
+        rows = exam.evaluate(subject, task, lengths=LENGTHS, num=64, batch_size=16, modes=["teacher_forced"])
+        with arguments.json.open("a") as file:
+            for row in rows:
+                kept = {name: value for name, value in dataclasses.asdict(row).items() if name != "first_errors"}
+                facts = {"steps": trained.result.steps, "train_seed": arguments.seed, "commit": trained.result.commit}
+                facts |= {"machine": trained.result.machine, "wall_seconds": trained.result.wall_seconds}
+                file.write(json.dumps(kept | facts) + "\n")
+        shown = {row.length: f"{row.exact}/{row.items}, letters {row.letters_right / row.letters:.4f}" for row in rows}
+        print(idea, shown, flush=True)
+
+
+if __name__ == "__main__":
+    main()
