@@ -50,10 +50,12 @@ def sort_key(cell: str) -> float | None:
 
 
 def status(run: Run) -> tuple[str, str, str]:
-    """Kind, sign and words of how far a run is: "reached", "done" or "unfinished"."""
+    """Kind, sign and words of how far a run is: "reached", "done", "stopped" or "unfinished"."""
     stopped = run.result.get("stopped")
     if stopped == "accuracy":
         return "reached", "✓", "target reached"
+    if stopped == "given up":
+        return "stopped", "○", "given up"
     if run.result:
         return "done", "●", "all steps done"
     planned = (run.config.get("train") or {}).get("steps")

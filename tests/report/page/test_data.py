@@ -264,6 +264,14 @@ def test_no_value_in_a_file_keeps_the_page_from_being_made(tmp_path, file, junk)
         )
 
 
+@pytest.mark.parametrize(
+    ("stopped", "words"), [("accuracy", "target reached"), ("limit", "all steps done"), ("given up", "given up")]
+)
+def test_a_finished_run_says_how_it_ended(tmp_path, stopped, words):
+    make_run(tmp_path, "a", result=result(stopped=stopped))
+    assert f" {words}" in Tags(page(gather([tmp_path]), "title")).text
+
+
 def test_an_unfinished_run_says_how_far_it_is(tmp_path):
     with_config(make_run(tmp_path, "young", log=7, result=None, exam=()), steps=300)
     told = Tags(page(gather([tmp_path]), "title")).text
