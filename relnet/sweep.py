@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from relnet import report, run
-from relnet.run import RUNS_VARIABLE, RunConfig
+from relnet.run import RUNS_VARIABLE, AnyModel, RunConfig
 from relnet.train import SAVING, StepRecord, choose_device
 
 ATTEMPTS = 2
@@ -110,7 +110,7 @@ def sweep(
     budget: float | None = None,
     lines: str | Path | None = None,
     command: str = "",
-    on_start: Callable[[PlannedRun, run.AnyModel], None] | None = None,
+    on_start: Callable[[PlannedRun, AnyModel], None] | None = None,
     on_step: Callable[[PlannedRun, StepRecord], None] | None = None,
     on_end: Callable[[PlannedRun, str], None] | None = None,
 ) -> Outcome:
@@ -166,7 +166,7 @@ def do(
     place: Path,
     device: str,
     deadline: float = float("inf"),
-    on_start: Callable[[PlannedRun, run.AnyModel], None] | None = None,
+    on_start: Callable[[PlannedRun, AnyModel], None] | None = None,
     on_step: Callable[[PlannedRun, StepRecord], None] | None = None,
 ) -> str:
     """Do a run, or what is left of it; return "", or why it failed twice.
@@ -174,7 +174,7 @@ def do(
     KeyboardInterrupt where it is not finished at the deadline, a time of `time.monotonic`.
     """
 
-    def start(_: RunConfig, model: run.AnyModel) -> None:
+    def start(_: RunConfig, model: AnyModel) -> None:
         if on_start is not None:
             on_start(planned, model)
 
@@ -208,7 +208,8 @@ def append_line(path: Path, folder: Path, command: str) -> None:
         whole = _whole(file.read())
         for known in _parsed(path, whole):
             same = "config" in known and identity(known["config"]) == identity(found.config)
-            if same and len(known.get("exam") or known.get("text") or ()) >= len(found.exam or found.text):
+            measured = known.get("exam") or known.get("text") or known.get("images") or ()
+            if same and len(measured) >= len(found.exam or found.text or found.images):
                 return
         file.truncate(sum(map(len, whole)))
         file.write(found.to_json(command).encode() + b"\n")

@@ -29,6 +29,10 @@ FILES = {
         "python bench/interpolation.py RUN",
         "a backend by interpolation, which would be slower than `blocked` and less exact",
     ),
+    "retrieval.jsonl": (
+        "relnet inspect RUN --retrieval 64",
+        "whether a copying model's strongest relation is the letter to be said",
+    ),
     "theory-training.jsonl": (
         "python bench/theory_training.py",
         "training from weights set by hand and from random ones ([docs/theory.md](../docs/theory.md))",
@@ -46,7 +50,12 @@ def files_table(results: Results) -> str:
         figure = name.removesuffix(".jsonl") + ".png"
         links = f"[{name}]({name})" + (f", [figure]({figure})" if figure in results.figures else "")
         rows.append(
-            (links, commands, f"{len(lines):,}", "; ".join(filter(None, (about, _runs(lines), _speeds(lines)))))
+            (
+                links,
+                commands,
+                f"{len(lines):,}",
+                "; ".join(filter(None, (about, _runs(lines), _speeds(lines), _found(lines)))),
+            )
         )
     return markdown(rows)
 
@@ -90,6 +99,15 @@ def _speeds(lines: Sequence[Line]) -> str:
             shape, threads = " x ".join(map(str, line["shape"])), line["threads"]
             shown[shape, threads] = f"{shape}, {threads} threads: {ours:.3g} ms, {ours / attention:.2f} of attention's"
     return "; ".join(shown.values())
+
+
+def _found(lines: Sequence[Line]) -> str:
+    """Share of steps at which a model's strongest relation is the right place, by what strength is taken for."""
+    return "; ".join(
+        f"{line['run']}, block {line['block'] + 1}, by {line['quantity']}: {100 * line['share']:.2f} % of {line['steps']:,} steps"
+        for line in lines
+        if {"quantity", "share", "block", "steps"} <= line.keys()
+    )
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

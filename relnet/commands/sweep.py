@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from relnet import recipes, report, run, sweep
+from relnet import recipes, report, sweep
 from relnet.commands.console import out, status
 from relnet.commands.train import described
 from relnet.progress import PreparingProgress, TrainingProgress
+from relnet.run import AnyModel
 from relnet.sweep import Plan, PlannedRun, RunsFailedError, TimeLeft
 from relnet.train import StepRecord, num_processes
 
@@ -20,6 +21,7 @@ SweepRecipe = (
     | Annotated[Plan, described("figure3", recipes.figure3)]
     | Annotated[Plan, described("figure4", recipes.figure4)]
     | Annotated[Plan, described("figure6", recipes.figure6)]
+    | Annotated[Plan, described("figure7", recipes.figure7)]
     | Annotated[Plan, described("heads-lr", recipes.heads_lr)]
     | Annotated[Plan, described("exam-copying", recipes.exam_copying)]
     | Annotated[Plan, described("exam-lengths", recipes.exam_lengths)]
@@ -121,7 +123,7 @@ class _Shown(contextlib.ExitStack):
         super().__init__()
         self._runs, self._left, self._ended = runs, TimeLeft(runs), 0
 
-    def start(self, planned: PlannedRun, model: run.AnyModel) -> None:
+    def start(self, planned: PlannedRun, model: AnyModel) -> None:
         """Show that a run begins."""
         # A run that failed is begun again.
         self.close()

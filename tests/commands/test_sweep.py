@@ -65,6 +65,27 @@ def test_curves_are_drawn_where_the_figure_is_one_of_curves(capsys, tmp_path):
     assert "99 % has stayed for 300 updates" in out
 
 
+def test_images_can_be_swept(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("RELNET_DATA", str(tmp_path / "data"))
+    options = (
+        "figure7",
+        "--mixers",
+        "linear-birn",
+        "--max-steps",
+        2,
+        "--device",
+        "cpu",
+        "--json",
+        tmp_path / "lines.jsonl",
+    )
+    out, _ = sweep(capsys, *options)
+    assert "128 images seen for 5 million; at most 2 updates" in out
+    assert (tmp_path / "runs" / "figures" / "figure7-cpu.png").exists()
+    sweep(capsys, *options)
+    (line,) = (tmp_path / "lines.jsonl").read_text().splitlines()
+    assert json.loads(line)["images"][0]["images"] == 360
+
+
 def test_an_exam_ends_with_a_verdict_and_its_figures(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(repeat_after_me.SHAPES, "cpu", (16, 1, 2))
     monkeypatch.setenv("COLUMNS", "200")
@@ -100,6 +121,7 @@ def test_a_used_up_budget_is_said(capsys):
         (("figure4", "--budget", "0"), "hours above 0"),
         (("figure4", "--mixers"), "no runs"),
         (("figure4", "--figure", "curves.pdf"), "the figure is a PNG"),
+        (("figure7", "--size", "paper"), "--data FOLDER"),
         (("figure4", "--size", "huge"), "huge"),
         (("figure9",), "figure9"),
     ],
