@@ -16,6 +16,10 @@ FILES = {
         "python bench/curvature_robustness.py digits --json results/curvature-digits.jsonl",
         "accuracy under attack by penalty ([curvature.md](curvature.md))",
     ),
+    "curvature-scale.jsonl": (
+        "python bench/curvature_scale.py --json results/curvature-scale.jsonl",
+        "spectral norms of matrices that are scaled down ([curvature.md](curvature.md))",
+    ),
     "curvature-structure.jsonl": (
         "python bench/curvature_structure.py --json results/curvature-structure.jsonl",
         "symmetry and diagonality with and without a penalty",

@@ -310,7 +310,12 @@ def test_r1_wants_a_tenth_left_at_equal_fit():
     plain = [structure("none", 0.0, 0.2, seed=seed) for seed in (0, 1)]
     assert verdict("R1", *plain) == "not tested"
     assert verdict("R1", *plain, structure("frobenius", 3.0, 0.01)) == "holds"
-    assert verdict("R1", *plain, structure("frobenius", 3.0, 0.03)) == "does not hold"
+    assert verdict("R1", *plain, structure("frobenius", 3.0, 0.03)) == "holds in part"
+    assert verdict("R1", *plain, structure("frobenius", 3.0, 0.3)) == "does not hold"
+    assert (
+        verdict("R1", *plain, structure("frobenius", 3.0, 0.03), structure("frobenius", 3.0, 0.3, seed=1))
+        == "does not hold"
+    )
     assert verdict("R1", *plain, structure("frobenius", 3.0, 0.01, r2=0.9)) == "does not hold"
     another = [structure("none", 0.0, 0.2, task="energy"), structure("signed", 3.0, 0.1, task="energy")]
     assert verdict("R1", *plain, structure("frobenius", 3.0, 0.01), *another) == "holds in part"
