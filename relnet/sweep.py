@@ -13,7 +13,6 @@ import fcntl
 import hashlib
 import json
 import os
-import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from typing import Any, Literal
 
 from relnet import report, run
 from relnet.run import RUNS_VARIABLE, AnyModel, RunConfig
-from relnet.train import SAVING, StepRecord, choose_device
+from relnet.train import SAVING, StepRecord, StopTrainingError, choose_device
 
 ATTEMPTS = 2
 
@@ -182,8 +181,8 @@ def do(
         if on_step is not None:
             on_step(planned, record)
         if time.monotonic() >= deadline:
-            # As Ctrl-C would: this update is saved, then training ends.
-            signal.raise_signal(signal.SIGINT)
+            # As Ctrl-C: this update is saved, then training ends.
+            raise StopTrainingError
 
     fault = ""
     for _ in range(ATTEMPTS):

@@ -70,7 +70,7 @@ def test_every_run_finishes_once_though_a_worker_is_killed(tmp_path, two_workers
 
 def test_a_budget_leaves_what_is_not_finished_and_a_fault_is_told(tmp_path, two_workers):
     runs = tiny_runs(seeds=(0, 1), max_steps=100_000, stop_accuracy=None)
-    outcome = sweep_on_ray(runs, tmp_path, device="cpu", budget=3.0)
+    outcome = sweep_on_ray(runs, tmp_path, device="cpu", budget=10.0)
     assert (outcome.finished, outcome.failed, len(outcome.left)) == ([], {}, 2)
     outcome = sweep_on_ray(runs, tmp_path, device="tpu")
     assert all(fault.startswith("ValueError: device 'tpu'") for fault in outcome.failed.values())

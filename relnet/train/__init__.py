@@ -5,6 +5,7 @@ from relnet.train.config import SAVING, TrainConfig, TrainResult
 from relnet.train.engine import choose_device, is_main_process, num_processes
 from relnet.train.folder import write_atomically
 from relnet.train.gradients import seconds_per_step
+from relnet.train.interrupt import StopTrainingError
 from relnet.train.log import ClassValidation, StepRecord, Validation
 from relnet.train.loop import train
 from relnet.train.penalty import CurvaturePenalty, Penalty
@@ -15,6 +16,7 @@ __all__ = [
     "CurvaturePenalty",
     "Penalty",
     "StepRecord",
+    "StopTrainingError",
     "TrainConfig",
     "TrainResult",
     "Validation",

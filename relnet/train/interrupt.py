@@ -4,6 +4,10 @@ import signal
 import threading
 
 
+class StopTrainingError(Exception):
+    """Raised by `on_step` of `relnet.train.train`: as a first Ctrl-C, the update is saved and training ends."""
+
+
 class CtrlC:
     """While it is open, the first Ctrl-C only sets `pressed` and the second raises KeyboardInterrupt at once.
 

@@ -35,7 +35,7 @@ from relnet.train.config import TrainConfig, TrainResult, check_settings, settin
 from relnet.train.engine import Engine
 from relnet.train.folder import check_folder, locked
 from relnet.train.gradients import add_gradients
-from relnet.train.interrupt import CtrlC
+from relnet.train.interrupt import CtrlC, StopTrainingError
 from relnet.train.log import (
     RESULT_FORMAT,
     ClassValidation,
@@ -79,7 +79,7 @@ def train(
     device: "auto", "cpu", "cuda", "mps" or one GPU such as "cuda:1".
     on_start: called on the main process once nothing more is refused, before anything is computed or written; not
         where the run is finished.
-    on_step: called with a `StepRecord` after each update, on the main process.
+    on_step: called with a `StepRecord` after each update, on the main process; where it raises StopTrainingError, that is a first Ctrl-C.
     validate: measures the model on data that are not trained on, on the main process: after each `config.validate_every` updates and after
         the last; it leaves the model and torch's generators as they are.
     penalty: of model, inputs and targets of a micro-batch: what is added to its loss, the mean over its strings, e.g.
@@ -164,7 +164,10 @@ class _Training:
                         log.write(record)
                         self.engine.track(record.values(), record.step)
                         if on_step:
-                            on_step(record)
+                            try:
+                                on_step(record)
+                            except StopTrainingError:
+                                ctrl_c.pressed = True
                     stop = pressed_anywhere or (ctrl_c.pressed and self.engine.num_processes == 1)
                     if self.step % self.config.checkpoint_every == 0 or self.done or stop:
                         if log:
