@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relnet import nn, recipes, report, run, train
-from relnet.tasks import AnyTask, Copying, Text
+from relnet.tasks import AnyTask, Copying, Images, Text
 from relnet.train import TrainConfig
 from tests.assertions import assert_same_bits
 
@@ -53,7 +53,7 @@ def test_a_config_reloads_to_the_same_values_and_types():
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in get_args(AnyTask) if kind is not Text], ids=lambda kind: kind.__name__
+    "kind", [kind for kind in get_args(AnyTask) if kind not in (Text, Images)], ids=lambda kind: kind.__name__
 )
 def test_a_config_of_a_letter_task_reloads_to_the_same_values_and_types(kind):
     task = kind(length=20, layout="jelassi2024", min_length=18, max_context=90)
@@ -380,7 +380,7 @@ def test_a_run_on_a_text_that_was_killed_goes_on_to_the_same_bits(words, tmp_pat
 def test_another_text_in_the_same_file_is_not_gone_on_with(words, tmp_path):
     run.train(text_config(words), tmp_path / "run", device="cpu")
     words.write_text(words.read_text().replace("123", "321"))
-    with pytest.raises(ValueError, match=r"holds another config \(task\.stores: the text.* no longer the same\)"):
+    with pytest.raises(ValueError, match=r"holds another config \(task\.stores: the data.* no longer the same\)"):
         run.train(text_config(words), tmp_path / "run", device="cpu", resume=True)
 
 
@@ -408,7 +408,7 @@ def test_a_prompt_is_asked_anew_and_a_result_not_measured_again(words, tmp_path)
     assert len(rows[0]["sample"]) >= 1
     again = run.examine_text(tmp_path / "run", prompt="abc")
     assert again.to_json() == json.dumps(rows[0])
-    with pytest.raises(ValueError, match="is a run on a text"):
+    with pytest.raises(ValueError, match="is a run on text, which has no items"):
         run.examine(finished)
     with pytest.raises(ValueError, match="is a run on copying-cui2024"):
         run.examine_text(run.train(small_config(max_steps=1), tmp_path / "copying", device="cpu"))

@@ -45,7 +45,7 @@ def test_a_finished_run_leaves_log_checkpoints_weights_and_result(tmp_path):
     assert set(content) == {
         *("format", "steps", "steps_to_accuracy", "steps_to_stay", "final_accuracy", "seconds_per_step"),
         *("wall_seconds", "num_parameters", "stopped", "device", "machine", "versions", "settings", "commit"),
-        *("bits_per_byte", "perplexity"),
+        *("bits_per_byte", "perplexity", "test_loss", "test_accuracy"),
     }
     expected = {"format": 1, "steps": 20, "stopped": "limit", "device": "cpu", "steps_to_accuracy": None}
     assert {name: content[name] for name in expected} == expected
