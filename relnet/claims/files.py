@@ -8,6 +8,10 @@ from relnet.report.reading import FORMAT
 # What one cannot tell from the lines themselves: the command, where they do not name it, and what they are about.
 FILES = {
     "bench.jsonl": ("make bench", "speed of the ops beside attention"),
+    "curvature-cost.jsonl": (
+        "python bench/curvature_cost.py --json results/curvature-cost.jsonl",
+        "seconds a step of each curvature penalty as multiples of a plain one, memory over 200 steps",
+    ),
     "curvature-error.jsonl": (
         "python bench/curvature.py --json results/curvature-error.jsonl",
         "error of spectral norms against products spent ([curvature.md](curvature.md))",

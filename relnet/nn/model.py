@@ -166,8 +166,8 @@ class SequenceModel(nn.Module):
     def embedded(self, ids: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """Return the embedded tokens, positions included, (B, S, width), and the function from there to the logits (B, S, vocab_size).
 
-        For derivatives by the input: the function has those of every order (attention by its explicit softmax; an LSTM's on a CPU end at
-        the first) and recomputes nothing. ids as for the model.
+        For derivatives by the input: the function has those of every order (attention by its explicit softmax; an LSTM's end at the first
+        where cuDNN computes it) and recomputes nothing. ids as for the model.
 
         >>> model = SequenceModel(ModelConfig(29, 16, 2, context=34, mixer=CausalRNConfig()))
         >>> x, f = model.embedded(torch.randint(29, (2, 10)))

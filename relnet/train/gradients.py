@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from relnet.tasks import IGNORE, TrainingTask
 from relnet.train.config import Precision, TrainConfig
 from relnet.train.engine import autocast, choose_device, num_processes
-from relnet.train.penalty import Penalty
+from relnet.train.penalty import Penalty, logits_of
 
 LONG = 2.0
 
@@ -33,8 +33,7 @@ def add_gradients(
     nats, (), the penalty's, 0 where there is none, and the most likely tokens or classes, shaped as targets.
     """
     with autocast(inputs.device, precision):
-        said = model(inputs)
-    logits = said[0] if isinstance(said, tuple) else said
+        logits = logits_of(model, inputs)
     # In float32 where the logits are bfloat16.
     exact = logits.float() if logits.dtype == torch.bfloat16 else logits
     total = F.cross_entropy(exact.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="sum")

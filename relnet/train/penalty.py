@@ -1,10 +1,10 @@
 """A curvature penalty in the training loop: what is added to the loss, for any model that says where its continuous input enters.
 
-    x, f = model.embedded(inputs)         x (B, *in) the embedded input, f(x) (B, S, vocabulary) the logits
+    x, f = model.embedded(inputs)         x (B, *in) the embedded input, f(x) the logits, (B, S, vocabulary) or (B, classes)
     J     of those logits of f that have a target, by x          H     of each string's mean cross-entropy, by x
     added = jacobian_weight ||J||^2 + hessian_weight ||H||^2,    the mean over strings
 
-A model without `embedded` takes inputs that are continuous themselves (images): x is they, f(x) = model(x)[0]. Gradients reach the
+A model without `embedded` takes inputs that are continuous themselves: x is they, f is the model. Gradients reach the
 embedding as well, through x. All of it is in float32 (float64), outside autocast.
 Source: Cui, Yan, Liu and Lu 2022, arXiv 2212.00311; the norms: relnet.curvature.
 """
@@ -99,7 +99,13 @@ def _entry(model: nn.Module, inputs: Tensor) -> Entry:
             f"inputs are {inputs.dtype} and {type(model).__name__} has no method `embedded`; a derivative needs a continuous input: "
             "give it one that returns the embedded input and the function from there to the logits"
         )
-    return inputs, lambda x: model(x)[0]
+    return inputs, partial(logits_of, model)
+
+
+def logits_of(model: nn.Module, inputs: Tensor) -> Tensor:
+    """Return what the model says of its inputs, where it says a tuple what that begins with."""
+    said = model(inputs)
+    return said[0] if isinstance(said, tuple) else said
 
 
 def _trained_logits(f: Callable[[Tensor], Tensor], targets: Tensor, x: Tensor) -> Tensor:

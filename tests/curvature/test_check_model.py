@@ -164,20 +164,6 @@ def test_a_compiled_network_is_found_to_differentiate_itself_wrongly_twice():
     assert names(torch.compile(Calls(torch.tanh), backend="aot_eager")) == {"wrong_second_derivative"}
 
 
-def test_an_operation_of_images_without_a_second_derivative_is_named():
-    turned = F.affine_grid(
-        torch.tensor([[0.8, 0.6, 0.0], [-0.6, 0.8, 0.0]]).expand(4, 2, 3), X.shape, align_corners=False
-    )
-
-    def model(x):
-        grid = turned + 0.1 * x.mean((1, 2, 3)).view(4, 1, 1, 1)
-        return F.grid_sample(x.sin(), grid, align_corners=False)
-
-    (finding,) = check_model(model, X)
-    assert finding.name == "no_second_derivative"
-    assert "grid_sampler" in finding.message
-
-
 @pytest.mark.parametrize(
     ("model", "told"),
     [(lambda x: (x, None), "returns tuple"), (lambda x: x[:1], "returns"), (lambda x: x.sum(), "returns")],

@@ -77,20 +77,36 @@ def test_more_steps_or_probes_come_nearer(norm):
         assert max(many) < 1.3 * min(many)
 
 
-def test_continuous_inputs_are_where_the_derivative_is_taken():
-    class Image(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 3)
+class Classifier(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(4, 3), nn.Tanh())
 
-        def forward(self, x):
-            return torch.tanh(self.layer(x.flatten(1)))[:, None], None
 
+class SaysMore(Classifier):
+    """One position a string, and a state."""
+
+    def forward(self, x):
+        return super().forward(x)[:, None], None
+
+
+@pytest.mark.parametrize(("kind", "labels"), [(Classifier, [0, 2]), (SaysMore, [[0], [2]])])
+def test_continuous_inputs_are_where_the_derivative_is_taken(kind, labels):
     torch.manual_seed(0)
-    model, x, y = Image(), torch.rand(2, 2, 2), torch.tensor([[0], [2]])
-    (J,) = [torch.autograd.functional.jacobian(lambda x: model(x)[0].sum(0), x)]
-    expected = torch.linalg.matrix_norm(J[0].permute(1, 0, 2, 3).reshape(2, 3, 4), 2).square().mean()
-    assert_close(CurvaturePenalty(1.0)(model, x, y), expected)
+    model, x, y = kind(), torch.rand(2, 2, 2), torch.tensor(labels)
+    J, H = [], []
+    for sample, label in zip(x, y.view(2, 1), strict=True):
+
+        def function(sample):
+            return nn.Sequential.forward(model, sample[None])
+
+        def loss(sample, label=label):
+            return F.cross_entropy(function(sample), label)
+
+        J.append(torch.autograd.functional.jacobian(function, sample).view(3, 4))
+        H.append(torch.autograd.functional.hessian(loss, sample).view(4, 4))
+    for penalty, dense in ((CurvaturePenalty(1.0), J), (CurvaturePenalty(0.0, 1.0), H)):
+        assert_close(penalty(model, x, y), torch.linalg.matrix_norm(torch.stack(dense), 2).square().mean())
+        penalty.check(model, x, y)
 
 
 def test_tokens_need_a_model_that_embeds_them():
