@@ -30,7 +30,11 @@ LENGTHS = (10, 20, 25, 30, 40, 60, 80)
 NGRAMS = (2, 3, 4, 5, 6, 8)
 MIXERS: dict[str, tuple[nn.CausalMixerConfig, int, int | None]] = {
     **{
-        f"transformer-{positions.replace('_', '-')}": (nn.AttentionConfig(heads=8, positions=positions), 2, 4 * WIDTH)
+        f"transformer-{'nope' if positions == 'none' else positions.replace('_', '-')}": (
+            nn.AttentionConfig(heads=8, positions=positions),
+            2,
+            4 * WIDTH,
+        )
         for positions in ("none", "rope", "alibi", "hard_alibi")
     },
     "lstm": (nn.LSTMConfig(), 2, None),

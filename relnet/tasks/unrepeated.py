@@ -31,6 +31,8 @@ class UnrepeatedCopying(Copying):
     >>> UnrepeatedCopying(length=6, ngram=2, alphabets=(4,)).show()
      0 <BOS>
      0 a
+     0 s
+     0 a
      0 t
      0 a
      0 a

@@ -24,8 +24,14 @@ class Counting(exam.ModelSubject):
         self.asked += len(ids)
         return super().logits(ids)
 
+
+class Reading(exam.ModelSubject):
+    """Counts the prompts that it really reads."""
+
+    read_prompts = 0
+
     def start(self, prompts):
-        self.asked += len(prompts)
+        self.read_prompts += len(prompts)
         return super().start(prompts)
 
 
@@ -99,7 +105,7 @@ def test_rows_come_back_as_they_were(tmp_path):
 def test_known_answers_to_paragraph_questions_are_kept_by_questions_tokenizer_and_model(tmp_path):
     torch.manual_seed(0)
     shape = nn.ModelConfig(256, 16, 1, None, nn.AttentionConfig(), positions="none")
-    reader = Counting(nn.SequenceModel(shape))
+    reader = Reading(nn.SequenceModel(shape))
     questions = [
         ParagraphQuestion("1", "a cat sat", "Who?", ("cat",)),
         ParagraphQuestion("2", "cats", "Who?", ("cats",)),
@@ -108,9 +114,9 @@ def test_known_answers_to_paragraph_questions_are_kept_by_questions_tokenizer_an
     def ask_questions(questions=questions, bin=20, identity="bytes", **options):
         spell = Tokeniser(lambda text: list(text.encode()), lambda ids: bytes(ids).decode("latin-1"), 256, (), identity)
         cache = exam.ResultCache(tmp_path / "cache.jsonl")
-        before = reader.asked
+        before = reader.read_prompts
         (row,) = exam.answer_questions(reader, spell, questions, bins=[bin], cache=cache, **options)
-        return row, reader.asked - before
+        return row, reader.read_prompts - before
 
     first, _ = ask_questions()
     assert ask_questions() == (first, 0)
