@@ -51,6 +51,7 @@ def test_a_finished_run_leaves_log_checkpoints_weights_and_result(tmp_path):
     assert {name: content[name] for name in expected} == expected
     assert content["settings"] == {
         "task": "SuccessorTask(vocab_size=8, context=6)",
+        "penalty": None,
         **dataclasses.asdict(tiny_config()),
     }
     assert content["num_parameters"] == sum(p.numel() for p in model.parameters())
