@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from relnet.tasks import IGNORE, Batch
 from relnet.train import CurvaturePenalty, TrainConfig, TrainResult, train
+from tests.assertions import assert_same_bits
 
 VOCABULARY, LENGTH = 8, 6
 # Exact by as many steps as the matrix has rows, so that no random start is left to differ.
@@ -75,3 +76,12 @@ def train_tiny(folder: Path, model: nn.Module | None = None, **options: Any) -> 
     arguments = {name: options.pop(name) for name in ours if name in options}
     config = tiny_config(**options)
     return train(model or tiny_model(), SuccessorTask(), config, folder, **arguments)
+
+
+def assert_same_weights(one, two):
+    for (name, tensor), other in zip(one.state_dict().items(), two.state_dict().values(), strict=True):
+        assert_same_bits(tensor, other, name)
+
+
+def checkpoints(folder):
+    return sorted(path.name for path in (folder / "checkpoints").iterdir())

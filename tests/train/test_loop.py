@@ -2,9 +2,6 @@ import dataclasses
 import json
 import logging
 import math
-import os
-import signal
-import threading
 import time
 
 import pytest
@@ -12,24 +9,25 @@ import torch
 import torch.nn.functional as F
 
 from relnet.tasks import IGNORE
-from relnet.train import Validation, load_weights
+from relnet.train import load_weights
 from relnet.train import loop as module
 from relnet.train.log import read_log, read_result
-from tests.assertions import assert_close, assert_same_bits
-from tests.train.fakes import LENGTH, VOCABULARY, SuccessorTask, TinyModel, tiny_config, tiny_model, train_tiny
-
-
-def assert_same_weights(one, two):
-    for (name, tensor), other in zip(one.state_dict().items(), two.state_dict().values(), strict=True):
-        assert_same_bits(tensor, other, name)
+from tests.assertions import assert_close
+from tests.train.fakes import (
+    LENGTH,
+    VOCABULARY,
+    SuccessorTask,
+    TinyModel,
+    assert_same_weights,
+    checkpoints,
+    tiny_config,
+    tiny_model,
+    train_tiny,
+)
 
 
 def moved(model):
     return [name for name, p in model.named_parameters() if not torch.equal(p, tiny_model().get_parameter(name))]
-
-
-def checkpoints(folder):
-    return sorted(path.name for path in (folder / "checkpoints").iterdir())
 
 
 def test_a_finished_run_leaves_log_checkpoints_weights_and_result(tmp_path):
@@ -375,68 +373,6 @@ def test_other_surroundings_at_a_resumption_are_told(tmp_path, caplog, monkeypat
     assert "and is now 77" in caplog.text
 
 
-def press_at(step, times=1):
-    def on_step(record):
-        if record.step == step:
-            for _ in range(times):
-                os.kill(os.getpid(), signal.SIGINT)
-
-    return on_step
-
-
-def test_the_first_ctrl_c_saves_and_the_run_goes_on_to_the_same_bits(tmp_path):
-    handler = signal.getsignal(signal.SIGINT)
-    whole, resumed = tiny_model(), tiny_model()
-    train_tiny(tmp_path / "whole", whole)
-    with pytest.raises(KeyboardInterrupt, match="stopped after update 7; resume"):
-        train_tiny(tmp_path / "run", on_step=press_at(7))
-    assert signal.getsignal(signal.SIGINT) is handler
-    assert checkpoints(tmp_path / "run") == ["step-00000005.safetensors", "step-00000007.safetensors"]
-    assert not (tmp_path / "run" / "result.json").exists()
-    train_tiny(tmp_path / "run", resumed, resume=True)
-    assert_same_weights(resumed, whole)
-
-
-def test_the_second_ctrl_c_stops_at_once_and_the_last_checkpoint_is_good(tmp_path):
-    handler = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt, match="at once"):
-        train_tiny(tmp_path, on_step=press_at(7, times=2))
-    assert signal.getsignal(signal.SIGINT) is handler
-    assert checkpoints(tmp_path) == ["step-00000000.safetensors", "step-00000005.safetensors"]
-    assert train_tiny(tmp_path, resume=True).steps == 20
-
-
-def test_a_ctrl_c_in_the_last_update_still_finishes_the_run(tmp_path):
-    with pytest.raises(KeyboardInterrupt, match="finished all the same"):
-        train_tiny(tmp_path, on_step=press_at(20))
-    assert read_result(tmp_path).steps == 20
-
-
-def test_training_works_outside_the_main_thread(tmp_path):
-    results = []
-    thread = threading.Thread(target=lambda: results.append(train_tiny(tmp_path)))
-    thread.start()
-    thread.join()
-    assert results[0].steps == 20
-
-
-def test_a_full_disk_stops_the_run_with_one_error_and_a_good_checkpoint(tmp_path, monkeypatch):
-    write, written = module.save_checkpoint, []
-
-    def save_until_full(folder, checkpoint, keep):
-        written.append(checkpoint)
-        if len(written) == 3:
-            raise OSError(28, "No space left on device while writing")
-        return write(folder, checkpoint, keep)
-
-    monkeypatch.setattr(module, "save_checkpoint", save_until_full)
-    with pytest.raises(OSError, match="No space left"):
-        train_tiny(tmp_path)
-    monkeypatch.undo()
-    assert checkpoints(tmp_path) == ["step-00000000.safetensors", "step-00000005.safetensors"]
-    assert train_tiny(tmp_path, resume=True).steps == 20
-
-
 def test_a_model_with_tied_weights_is_trained_and_resumed(tmp_path):
     whole, resumed = tiny_model(tied=True), tiny_model(tied=True)
     result = train_tiny(tmp_path / "whole", whole)
@@ -465,39 +401,3 @@ def test_the_fake_task_is_what_these_tests_need():
     batch = SuccessorTask().sample(64, seed=0, index=0)
     assert batch.inputs.shape == (64, LENGTH)
     assert len({int(number) for number in (batch.targets != IGNORE).sum(1)}) == LENGTH
-
-
-@pytest.mark.parametrize(("every", "expected"), [(4, [4, 8, 10]), (5, [5, 10]), (None, [10]), (1, list(range(1, 11)))])
-def test_validation_comes_when_it_should_and_stands_in_the_log_and_the_result(tmp_path, every, expected):
-    seen = []
-
-    def validate():
-        seen.append(len((tmp_path / "log.jsonl").read_text().splitlines()) + 1)
-        return Validation(bits_per_byte=1 / len(seen), perplexity=float(len(seen)))
-
-    result = train_tiny(tmp_path, steps=10, validate_every=every, validate=validate)
-    assert seen == expected
-    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert {line["step"]: line["perplexity"] for line in lines if "perplexity" in line} == {
-        step: number for number, step in enumerate(expected, start=1)
-    }
-    assert all(("bits_per_byte" in line) == (line["step"] in expected) for line in lines)
-    assert (result.bits_per_byte, result.perplexity) == (1 / len(seen), len(seen))
-    assert train_tiny(tmp_path, steps=10, validate_every=every, validate=validate, resume=True) == result
-
-
-def test_without_validation_nothing_is_said_of_it(tmp_path):
-    result = train_tiny(tmp_path, steps=2, validate_every=1)
-    assert result.bits_per_byte is None
-    assert "bits_per_byte" not in (tmp_path / "log.jsonl").read_text()
-
-
-def test_a_run_of_before_there_was_validation_is_resumed(tmp_path):
-    result = train_tiny(tmp_path, steps=2)
-    content = json.loads((tmp_path / "result.json").read_text())
-    for name in ("bits_per_byte", "perplexity"):
-        del content[name]
-    del content["settings"]["validate_every"]
-    (tmp_path / "result.json").write_text(json.dumps(content))
-    again = train_tiny(tmp_path, steps=2, resume=True)
-    assert (again.steps, again.bits_per_byte) == (result.steps, None)
