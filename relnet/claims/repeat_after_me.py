@@ -185,14 +185,14 @@ def j5(results: Results) -> Finding:
     "section 3",
 )
 def j6(results: Results) -> Finding:
-    """Three parts, by the longest trained length, where asked: each recurrent model is at most 5 % exact at twice the trained
-    length and beyond; some transformer is above 5 % there; one with Hard-ALiBi is at least 90 % exact at the longest length asked,
-    which must be at least 20 times the trained one for the whole."""
+    """Three parts, of models that copy 95 % of the strings of their trained length, by the longest such length: each recurrent model is
+    at most 5 % exact at twice that length and beyond; some transformer is above 5 % there; one with Hard-ALiBi is at least 90 % exact at
+    the longest length asked, which must be at least 20 times the trained one for the whole."""
     exam = _Exam(results, COPYING)
     beyond: dict[str, dict[int, float]] = {}
     for name in exam.subjects:
         by_trained = exam.exact(name)
-        if by_trained:
+        if by_trained and _trained(exam, name) >= PASSED:
             trained = max(by_trained)
             beyond[name] = {length: value for length, value in by_trained[trained].items() if length >= 2 * trained}
     recurrent = [value for name in exam.recurrent for value in beyond.get(name, {}).values()]
@@ -205,7 +205,7 @@ def j6(results: Results) -> Finding:
         parts.append(max(others) > FAILED)
     parts += [found[max(found)] >= NEAR for found in hard]
     if not parts:
-        return untested("no exam beyond twice the trained length")
+        return untested("no exam beyond twice the trained length of a model that copies strings of that length")
     reach = max(line["length"] / line["train_length"] for line in exam.lines if line["train_length"])
     came = "; ".join(f"{name} {_told(found)}" for name, found in beyond.items() if found)
     return Finding(

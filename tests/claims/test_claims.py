@@ -280,7 +280,8 @@ def test_j6_looks_beyond_twice_the_trained_length():
     lines += [exam("lstm", 50, 100, 0), exam("transformer", 50, 100, 40), exam("transformer-hard-alibi", 50, 1000, 95)]
     assert verdict("J6", *lines) == "holds"
     assert verdict("J6", *lines, exam("lstm", 50, 200, 30)) == "holds in part"
-    assert verdict("J6", exam("lstm", 50, 100, 30)) == "does not hold"
+    assert verdict("J6", exam("lstm", 50, 50, 100), exam("lstm", 50, 100, 30)) == "does not hold"
+    assert verdict("J6", exam("lstm", 50, 50, 90), exam("lstm", 50, 100, 30)) == "not tested", "not trained to its end"
 
 
 def test_j7_plants_ngrams():
