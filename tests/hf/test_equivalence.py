@@ -124,7 +124,7 @@ def test_bfloat16_is_near_single_precision(name):
         assert_close(logits.float(), make_hf(name)(ids).logits, 0.1)
 
 
-@pytest.mark.parametrize("name", ["causalrn", "hybrid"])
+@pytest.mark.parametrize("name", ["causalrn", pytest.param("hybrid", marks=pytest.mark.slow)])
 def test_a_compiled_step_gives_the_logits_of_an_eager_one(name):
     model = make_hf(name)
     ids = random_ids(2, 9)
