@@ -74,6 +74,15 @@ class Outcome:
     failed: dict[Path, str] = field(default_factory=dict)
     left: list[Path] = field(default_factory=list)
 
+    def ended(self, place: Path, fault: str, lines: str | Path | None, command: str) -> None:
+        """Take in a run that finished (fault "") or failed; a finished one is appended to the file of lines, where there is one."""
+        if fault:
+            self.failed[place] = fault
+            return
+        self.finished.append(place)
+        if lines is not None:
+            append_line(Path(lines), place, command)
+
 
 def root() -> Path:
     """Return the folder that sweeps' run folders go to: $RELNET_RUNS, or relnet/runs in the user's data folder."""
@@ -140,12 +149,7 @@ def sweep(
                 raise
             outcome.left.append(place)
             continue
-        if fault:
-            outcome.failed[place] = fault
-        else:
-            outcome.finished.append(place)
-            if lines is not None:
-                append_line(Path(lines), place, command)
+        outcome.ended(place, fault, lines, command)
         if on_end is not None:
             on_end(planned, fault)
     return outcome

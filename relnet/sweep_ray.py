@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from relnet.sweep import Outcome, PlannedRun, append_line, check, do
+from relnet.sweep import Outcome, PlannedRun, check, do
 
 # How often Ray may begin a run anew whose worker has died.
 RETRIES = 10
@@ -76,12 +76,7 @@ def _gathered(
         if fault == LEFT:
             outcome.left.append(place)
             continue
-        if fault:
-            outcome.failed[place] = fault
-        else:
-            outcome.finished.append(place)
-            if lines is not None:
-                append_line(Path(lines), place, command)
+        outcome.ended(place, fault, lines, command)
         if on_end is not None:
             on_end(planned, fault)
     return outcome
