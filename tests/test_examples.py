@@ -33,7 +33,7 @@ def test_an_example_runs_with_small_settings(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 # What is left of the forbidden part, measured over the five seeds: 0.10 to 0.12 of the asymmetry, 0.29 to 0.33 off the diagonal.
-@pytest.mark.parametrize(("name", "most"), [("conservative_field", 0.3), ("diagonal_hessian", 0.5)])
+@pytest.mark.parametrize(("name", "most"), [("conservative_field", 0.2), ("diagonal_hessian", 0.4)])
 def test_the_penalty_gives_the_structure_at_the_same_fit(name, most, seed):
     settings = ["--size", "16", "--steps", "2000", "--seed", str(seed)]
     (r2, without), (r2_with, left) = main_of(name)(settings).values()
