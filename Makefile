@@ -8,7 +8,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 # Another mixer: make exam MODEL=path/to/file.py:build
 MODEL ?= examples/own_mixer.py:build
 
-.PHONY: demo exam images figure3-cpu test test-all test-latest check bench sanitize neon format clean
+.PHONY: demo exam images figure3-cpu docs test test-all test-latest check bench sanitize neon format clean
 
 # pip, not python: where a venv cannot be made whole, python alone is left behind.
 $(BIN)/pip:
@@ -53,6 +53,11 @@ test-latest:
 	OMP_NUM_THREADS=1 $(VENV)-latest/bin/python -m pytest tests/hf
 	$(VENV)-latest/bin/python -c 'import transformers; print("transformers", transformers.__version__)'
 
+# A page a package, from the docstrings: open build/reference/index.html.
+PUBLIC := ops nn tasks curvature train exam theory hf report claims recipes run sweep
+docs: $(VENV)/installed-dev
+	$(BIN)/pdoc -d google -o build/reference $(PUBLIC:%=relnet.%)
+
 check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -82,6 +87,7 @@ bench: $(VENV)/installed-dev
 	$(PYTEST) -m 'not slow' tests/ops
 	$(BIN)/python bench/relation.py --json results/bench.jsonl
 	$(BIN)/python bench/relation.py --no-compiled --shape 1 4096 192 --rounds 3 --json results/bench.jsonl
+	$(BIN)/python bench/relation_scaling.py --json results/bench.jsonl
 	for activation in relu elu gelu; do \
 		$(BIN)/python bench/relation.py --no-compiled --shape 8 258 192 --activation $$activation --json results/bench.jsonl || exit 1; done
 	RELNET_ISA=avx2 $(BIN)/python bench/relation.py --no-compiled --shape 8 258 192 --json results/bench.jsonl

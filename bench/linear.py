@@ -126,12 +126,18 @@ def main() -> None:
         record("linear_relation", medians, shape=shape)
     tokens = {}
     for length in given.lengths:
-        row = measure({"cpu": fused}, [1, length, 192], given.rounds)["cpu"]
-        tokens[length] = {kind: 1e6 * milliseconds / length for kind, milliseconds in row.items()}
+        # What reading two tensors and writing a fresh one takes: the memory's share, which grows where the caches end.
+        rows = measure({"cpu": fused, "addition": torch.add}, [1, length, 192], given.rounds)
+        tokens[length] = {
+            name: {kind: 1e6 * milliseconds / length for kind, milliseconds in row.items()}
+            for name, row in rows.items()
+        }
     if tokens:
-        print(f"\na token, B=1 D=192; medians in ns\n{'T':>10} {'forward':>10} {'both':>10}")
+        print(f"\na token, B=1 D=192; medians in ns\n{'T':>10} {'forward':>10} {'both':>10} {'addition, both':>16}")
         for length, row in tokens.items():
-            print(f"{length:10} {row['forward']:10.0f} {row['both']:10.0f}")
+            print(
+                f"{length:10} {row['cpu']['forward']:10.0f} {row['cpu']['both']:10.0f} {row['addition']['both']:16.0f}"
+            )
         record("linear_relation a token, ns", tokens)
     for batch, width in ((1, 192), (32, 768)):
         row = step_microseconds(batch, width, given.rounds)

@@ -3,11 +3,14 @@
 import contextlib
 import doctest
 import functools
+import importlib
 import io
 import math
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,7 +53,10 @@ def printed_by(page):
 
 
 def commands(text):
-    """The arguments of each relnet command in a page's shell blocks; a console block's commands follow "$ "."""
+    """The arguments of each relnet command in a page's shell blocks, and whether it says that it is nothing for a test to run.
+
+    A console block's commands follow "$ ".
+    """
     lines = "\n".join(blocks(text, "sh", "bash")).replace("\\\n", " ").splitlines()
     for block in blocks(text, "console"):
         lines += [line[2:] for line in block.replace("\\\n", " ").splitlines() if line.startswith("$ ")]
@@ -61,7 +67,7 @@ def commands(text):
             words.pop(0)
         if words and words[0] not in OTHER_PROGRAMS:
             assert words[0] == "relnet", f"no test knows how to check {line!r}"
-            found.append((words[1:], line.rstrip().endswith("# needs a GPU")))
+            found.append((words[1:], bool(re.search(r"# (needs a GPU|takes )", line))))
     return found
 
 
@@ -115,8 +121,8 @@ def test_the_python_of_a_page_runs(page, in_an_empty_folder):
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(read(page))])
 def test_the_commands_of_a_page_run_for_two_steps(page, in_an_empty_folder):
     write_files(read(page), Path())
-    for arguments, needs_gpu in commands(read(page)):
-        if needs_gpu:
+    for arguments, only_parsed in commands(read(page)):
+        if only_parsed:
             cli.parse(arguments)
         elif is_short(arguments):
             run_command(in_two_steps(arguments))
@@ -126,8 +132,8 @@ def test_the_commands_of_a_page_run_for_two_steps(page, in_an_empty_folder):
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(read(page))])
 def test_the_commands_of_a_page_run_whole(page, in_an_empty_folder):
     write_files(read(page), Path())
-    for arguments, needs_gpu in commands(read(page)):
-        if not needs_gpu:
+    for arguments, only_parsed in commands(read(page)):
+        if not only_parsed:
             # Long strings take an hour of training and more: that they are learnt is what results/ shows.
             run_command(arguments if is_short(arguments) else in_two_steps(arguments))
 
@@ -135,9 +141,10 @@ def test_the_commands_of_a_page_run_whole(page, in_an_empty_folder):
 def test_a_page_that_is_wrong_is_found_out(in_an_empty_folder):
     with pytest.raises(NameError, match="nowhere"):
         run_python("```python\nx = 1\n```\n\ntext\n\n```python\nassert x == 1\nnowhere\n```\n", "page")
-    text = "```sh\nmake demo\nA=1 relnet train copying \\\n  --lenght 3  # typo\n```\n\n```console\n$ relnet exam none\nout\n```\n"
-    assert commands(text) == [(["train", "copying", "--lenght", "3"], False), (["exam", "none"], False)]
-    for arguments, _ in commands(text):
+    text = "```sh\nmake demo\nA=1 relnet train copying \\\n  --lenght 3  # typo\nrelnet a  # takes hours\n```\n\n"
+    text += "```console\n$ relnet exam none\nout\n```\n"
+    assert commands(text) == [(["train", "copying", "--lenght", "3"], False), (["a"], True), (["exam", "none"], False)]
+    for arguments in (["train", "copying", "--lenght", "3"], ["exam", "none"]):
         with pytest.raises(AssertionError, match="exit status 2"):
             run_command(arguments)
     with pytest.raises(AssertionError, match="no test knows"):
@@ -203,6 +210,21 @@ def test_the_examples_in_the_docstrings_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+@pytest.mark.slow
+def test_the_reference_has_every_public_name(tmp_path):
+    packages = re.search(r"^PUBLIC := (.*)$", read("Makefile"), re.M)[1].split()
+    names = [f"relnet.{package}" for package in packages]
+    subprocess.run([sys.executable, "-m", "pdoc", "-d", "google", "-o", tmp_path, *names], check=True)
+    for name in names:
+        place, module = tmp_path / name.replace(".", "/"), importlib.import_module(name)
+        page = place.with_suffix(".html").read_text()
+        for public in getattr(module, "__all__", []):
+            has_page = (place / f"{public}.html").exists()
+            assert f'id="{public}"' in page or has_page, f"{name}.{public}: not in the reference"
+    inside = {path.parent.name for path in (ROOT / "relnet").glob("*/__init__.py")}
+    assert inside - set(packages) == {"commands"}, "a new package: name it in the Makefile, or here"
 
 
 def test_the_citation_and_the_changelog_are_of_this_version():

@@ -2,17 +2,27 @@
 
 import dataclasses
 import inspect
+import itertools
 import json
 import shlex
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
-from relnet import recipes, report, tasks
-from relnet.recipes.models import MODEL_NAMES
+from relnet import recipes, report
 from relnet.run import RunConfig, config_from_json
 
-RECIPES = {"copying": recipes.copying, "text": recipes.text}
+# The paper's first: they need the fewest options.
+RECIPES = {
+    "paper-copying": recipes.paper_copying,
+    "copying": recipes.copying,
+    "paper-text": recipes.paper_text,
+    "text": recipes.text,
+    "paper-images": recipes.paper_images,
+    "images": recipes.images,
+}
 # Where recipes and configurations have other words for the same.
 OTHER_NAMES = {"max_steps": "steps"}
+# What a task learns from its data when they are prepared: a recipe leaves it empty.
+FROM_DATA = ("stores", "shape", "mean", "std")
 
 
 def rerun(found: report.Run) -> str | None:
@@ -38,24 +48,38 @@ def rerun(found: report.Run) -> str | None:
 
 def _options(recipe: Any, config: RunConfig) -> list[str] | None:
     """Options, without those that say what is so anyway, with which the recipe gives this configuration; None where none do."""
-    mixer = config.model.mixers[0]
-    told = {**vars(mixer), **vars(config.model), **vars(config.train), **vars(config.task)}
+    told = {**vars(config.model.mixers[0]), **vars(config.model), **vars(config.train), **vars(config.task)}
     parameters = inspect.signature(recipe).parameters
     options = {name: told[known] for name in parameters if (known := OTHER_NAMES.get(name, name)) in told}
-    for name in MODEL_NAMES:
-        options["mixer"] = name
+    # What a configuration does not say by the recipe's words, as a mixer by its name: each word that there is.
+    choices = {
+        name: words
+        for name, parameter in parameters.items()
+        if get_origin(parameter.annotation) is Literal
+        and options.get(name) not in (words := get_args(parameter.annotation))
+    }
+    for chosen in itertools.product(*choices.values()):
+        options.update(zip(choices, chosen, strict=True))
         try:
             made = recipe(**options)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OSError):
+            # Also where the data are gone that a recipe looks at.
             continue
-        task = made.task
-        if isinstance(task, tasks.Text) and isinstance(config.task, tasks.Text):
-            # A configuration also says which files were made of a text; names are for tables.
-            task = dataclasses.replace(task, stores=config.task.stores)
-        if dataclasses.replace(made, name=config.name, task=task, penalty=config.penalty) == config:
+        if (
+            dataclasses.replace(made, name=config.name, task=_filled(made.task, config), penalty=config.penalty)
+            == config
+        ):
             changed = {key: value for key, value in options.items() if value != parameters[key].default}
             return [word for key, value in changed.items() for word in _words(key, value)]
     return None
+
+
+def _filled(task: Any, config: RunConfig) -> Any:
+    """The task with what the configuration's has learnt from its data."""
+    if type(task) is not type(config.task):
+        return task
+    empty = [name for name in FROM_DATA if hasattr(task, name) and not getattr(task, name)]
+    return dataclasses.replace(task, **{name: getattr(config.task, name) for name in empty})
 
 
 def _penalty(config: RunConfig) -> list[str]:

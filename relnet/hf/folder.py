@@ -1,5 +1,6 @@
 """A trained model as a Hugging Face folder: weights, configuration, tokenizer, model card."""
 
+import copy
 import shutil
 import uuid
 from collections.abc import Generator
@@ -41,7 +42,8 @@ def export(
 ) -> None:
     """Write a model to a new folder that transformers loads once relnet.hf is imported.
 
-    tokenizer: saved beside the model, its special tokens become the model's; card: the text of README.md.
+    tokenizer: saved beside the model, its special tokens become the model's, its longest text no longer than the model's positions;
+    card: the text of README.md.
     Raises ValueError for a folder that exists, which is left as it is, and for a mixer that cannot be saved.
     """
     names = ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -57,7 +59,10 @@ def export(
     with _new_folder(Path(folder), card) as partial:
         exported.save_pretrained(partial)
         if tokenizer is not None:
-            tokenizer.save_pretrained(partial)
+            limited = copy.deepcopy(tokenizer)
+            if model.config.context is not None:
+                limited.model_max_length = min(limited.model_max_length, model.config.context)
+            limited.save_pretrained(partial)
 
 
 def export_images(model: nn.ImageModel, folder: str | Path, task: tasks.Images, *, card: str = "") -> None:

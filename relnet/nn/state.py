@@ -20,6 +20,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from relnet.ops.cpu_library import prefer_large_pages
+
 STATE_FORMAT = 1
 
 
@@ -78,7 +80,7 @@ class Cache:
         else:
             if length > capacity:
                 capacity = max(length, 2 * self.length)
-            storage, fill = new.new_empty(new.shape[0], capacity, new.shape[2]), _Fill(0)
+            storage, fill = prefer_large_pages(new.new_empty(new.shape[0], capacity, new.shape[2])), _Fill(0)
             storage[:, : self.length] = self.entries
         storage[:, self.length : length] = new
         fill.filled = length

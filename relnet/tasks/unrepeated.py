@@ -26,7 +26,9 @@ class UnrepeatedCopying(Copying):
     layout: another one might repeat what this one must not.
 
     ngram: what no string repeats. alphabets: how many letters a training string may have, each as likely as the next; those with fewer
-    n-grams than twice its length are left out. ValueError for an ngram under 2, and for alphabets out of 1 to 26 or all too small.
+    n-grams than twice its length are left out. asks: how many times a training row has its string copied, <SEP> and the answer again,
+    so that a string's start is looked up among more tokens than it has. ValueError for an ngram under 2, asks under 1, and for
+    alphabets out of 1 to 26 or all too small.
 
     >>> UnrepeatedCopying(length=6, ngram=2, alphabets=(4,)).show()
      0 <BOS>
@@ -47,10 +49,13 @@ class UnrepeatedCopying(Copying):
 
     ngram: int = 4
     alphabets: tuple[int, ...] = (3, 4, 6, 10, NUM_LETTERS)
+    asks: int = 1
 
     def __post_init__(self) -> None:
         if self.ngram < 2:
             raise ValueError(f"ngram {self.ngram}: at least 2 letters wanted")
+        if self.asks < 1:
+            raise ValueError(f"asks {self.asks}: at least 1 wanted")
         strange = [size for size in self.alphabets if not 1 <= size <= NUM_LETTERS]
         if strange:
             raise ValueError(
@@ -73,6 +78,11 @@ class UnrepeatedCopying(Copying):
         """Up to here half of all n-grams are left over, and a string is soon found."""
         return NUM_LETTERS**self.ngram // 2
 
+    @property
+    def context(self) -> int:
+        """Tokens in a row of `sample`, each answer's included."""
+        return super().context + (self.asks - 1) * (self.length + 2)
+
     def draw(self, stream: Stream, length: int) -> list[Part]:
         """An exam string."""
         return self._pose(self._without_repeat(stream, self.letters(stream, length), range(NUM_LETTERS)))
@@ -80,7 +90,8 @@ class UnrepeatedCopying(Copying):
     def _row(self, stream: Stream) -> list[tuple[int, list[int], list[int]]]:
         shortest = self.length if self.layout == "cui2024" else self.min_length or self.shortest
         length = shortest + int(stream.below(self.length - shortest + 1, 1)[0])
-        return [(0, *self._lay_out(self._pose(self._training_string(stream, length))))]
+        string = self._training_string(stream, length)
+        return [(0, *self._lay_out([*self._pose(string), *[([self.SEP], string)] * (self.asks - 1)]))]
 
     def _training_string(self, stream: Stream, length: int) -> list[int]:
         sizes = self._large_enough(length)

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from relnet import cli, recipes, run
+from relnet import cli, recipes, run, tasks
 from relnet.commands import report as command
 from relnet.commands.rerun import rerun
 from relnet.report import read_runs
@@ -23,11 +23,15 @@ def made_by(config, folder, finished=True):
     return found
 
 
+def learnt(config, **others):
+    """As if the task's data had been prepared."""
+    return dataclasses.replace(config, task=dataclasses.replace(config.task, stores=("a", "b"), **others))
+
+
 def configs(text):
     stored = recipes.text(
         (str(text),), validation="other.txt", mixer="hybrid", depth=4, hidden=32, lr=0.5, final_lr=0.1
     )
-    task = dataclasses.replace(stored.task, stores=("a", "b"))
     return {
         "defaults": (recipes.copying(), "relnet train copying"),
         "options": (
@@ -36,27 +40,56 @@ def configs(text):
             "--stop-accuracy None --seed 7",
         ),
         "lstm": (recipes.copying(mixer="lstm"), "relnet train copying --mixer lstm"),
-        "paper": (recipes.paper_copying(16), None),
+        "paper": (recipes.paper_copying(16), "relnet train paper-copying --length 16"),
+        "paper's constant rate": (
+            learnt(recipes.paper_images(("digits",), rate="constant")),
+            "relnet train paper-images --data digits --rate constant",
+        ),
+        "images": (
+            learnt(recipes.images(mixer="birn", patch=4, lr=0.5), mean=(0.3,), std=(0.4,)),
+            "relnet train images --mixer birn --patch 4 --hidden 256 --lr 0.5",
+        ),
         "compared": (recipes.compare_copying(8, ("linear-causalrn",))[0], None),
         "penalty": (
             dataclasses.replace(recipes.copying(3), penalty=CurvaturePenalty(0.5, norm="frobenius", iters=2)),
             "relnet train copying --length 3 --jacobian-weight 0.5 --penalty-norm frobenius --penalty-iters 2",
         ),
         "another name": (dataclasses.replace(recipes.copying(5), name="mine"), "relnet train copying --length 5"),
-        "text": (dataclasses.replace(stored, task=task), None),
+        "text": (learnt(stored), None),
     }
 
 
 @pytest.mark.parametrize(
-    "case", ["defaults", "options", "lstm", "paper", "compared", "penalty", "another name", "text"]
+    "case",
+    [
+        "defaults",
+        "options",
+        "lstm",
+        "paper",
+        "compared",
+        "penalty",
+        "another name",
+        "text",
+        "images",
+        "paper's constant rate",
+    ],
 )
 def test_the_command_named_for_a_run_gives_its_very_configuration(tmp_path, case):
     config, words = configs(tmp_path / "a b.txt")[case]
     told = rerun(made_by(config, tmp_path / "run"))
     assert words in (None, told)
     again = cli.parse(shlex.split(told)[1:])._penalised()
-    stores = {"stores": config.task.stores} if case == "text" else {}
-    assert dataclasses.replace(again, name=config.name, task=dataclasses.replace(again.task, **stores)) == config
+    if isinstance(config.task, tasks.Text):
+        again = learnt(again)
+    elif isinstance(config.task, tasks.Images):
+        again = learnt(again, mean=config.task.mean, std=config.task.std)
+    assert dataclasses.replace(again, name=config.name) == config
+
+
+def test_a_run_whose_images_are_gone_is_made_again_from_its_folder(tmp_path):
+    config = recipes.images(mixer="birn")
+    gone = dataclasses.replace(config, task=dataclasses.replace(config.task, data=(str(tmp_path / "gone.npz"),)))
+    assert rerun(made_by(gone, tmp_path / "run")).startswith("python -c ")
 
 
 def test_what_no_recipe_gives_is_made_again_from_the_folder_itself(tmp_path):

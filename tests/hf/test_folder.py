@@ -199,6 +199,20 @@ def test_a_saved_tokenizer_is_the_tasks(copier):
             tokenizer(strange)
 
 
+def test_a_saved_tokenizer_cuts_where_the_models_positions_end(copier):
+    model, folder = copier
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    cut = tokenizer("a" * 100, truncation=True).input_ids
+    assert len(cut) == model.config.context == 34
+    assert hf.tokenizer_of(Copying(length=16)).model_max_length > 10**9
+
+
+def test_without_a_limit_of_positions_a_saved_tokenizer_cuts_nowhere(tmp_path):
+    given = hf.byte_tokenizer()
+    hf.export(make_model("no-positions"), tmp_path / "m", tokenizer=given)
+    assert AutoTokenizer.from_pretrained(tmp_path / "m").model_max_length == given.model_max_length
+
+
 def test_a_byte_tokenizer_is_utf8(tmp_path):
     hf.byte_tokenizer().save_pretrained(tmp_path)
     for tokenizer in (hf.byte_tokenizer(), AutoTokenizer.from_pretrained(tmp_path)):

@@ -7,6 +7,7 @@
 
 #include "linear.h"
 #include "norm.h"
+#include "pages.h"
 #include "parallel.h"
 #include "relation.h"
 
@@ -74,6 +75,9 @@ extern "C" {
 
 // The instruction set in use.
 const char* relnet_isa() { return relnet::chosen->name; }
+
+// Ask for large pages under memory that has not been written yet.
+void relnet_prefer_large_pages(void* memory, size_t bytes) { relnet::prefer_large_pages(memory, bytes); }
 
 // Use another one; 1 where this machine does not have it.
 int relnet_choose_isa(const char* name) {

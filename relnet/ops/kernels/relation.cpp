@@ -218,6 +218,7 @@ int backward(const RelnetRelation& a, const void* grad, void* grad_source, void*
     const int cuts = g.cuts(g.T);
     const int64_t pieces = a.batch * a.heads;
     const size_t rows = size_t(g.S) * g.width, block = size_t(BLOCK) * g.width;  // floats
+    constexpr int TARGETS = 2 * PARTIAL;
     std::atomic<int> failed{0};
     // Target gradients of each piece, where several pieces add to the same targets; summed in their order at the end.
     std::unique_ptr<float, Free> shared;
@@ -238,44 +239,52 @@ int backward(const RelnetRelation& a, const void* grad, void* grad_source, void*
         const int num_real = int(real.size());
         const int begin = std::min(num_real, border(c, cuts, g.T, BLOCK, a.causal, true));
         const int end = std::min(num_real, border(c + 1, cuts, g.T, BLOCK, a.causal, true));
-        float* q = scratch(3 * rows + 3 * block + 64);
+        const size_t tile_rows = size_t(std::min(g.S, TARGETS)) * g.width, source_rows = size_t(end - begin) * g.width;
+        float* q = scratch(2 * tile_rows + 2 * block + source_rows + (cuts > 1 ? 0 : rows) + 64);
         if (!q) return failed.store(1);
-        float *scaled = q + rows, *p = scaled + rows, *grad_p = p + block, *partial = grad_p + block;
-        float* grad_q = cuts > 1 ? shared.get() + size_t(piece * cuts + c) * rows : partial + block;
+        float *scaled = q + tile_rows, *p = scaled + tile_rows, *partial = p + block, *grad_p = partial + block;
+        float* grad_q = cuts > 1 ? shared.get() + size_t(piece * cuts + c) * rows : grad_p + source_rows;
         std::fill(grad_q, grad_q + rows, 0.0f);
-        for (int j = 0; j < g.S; j++) {
-            const int count = see.high[j] - see.low[j];
-            const float share = count ? 1.0f / float(count) : 0.0f;
-            read_row(target + g.at(b, h, j, g.S), q + size_t(j) * g.width, g.d, g.centred);
-            const T* in = static_cast<const T*>(grad) + g.at(b, h, j, g.S);
-            float* row = scaled + size_t(j) * g.width;
-            for (int k = 0; k < g.width; k++) row[k] = k < g.d && count ? to_float(in[k]) * share : 0.0f;
-        }
-        int from = 0, to = 0;  // Targets that see a source of the block.
-        for (int first = begin; first < end; first += BLOCK) {
-            const int num = std::min(BLOCK, end - first);
-            std::fill(grad_p, grad_p + block, 0.0f);
-            for (int i = 0; i < num; i++)
-                read_row(source + g.source_at(b, h, real[first + i]), p + size_t(i) * g.width, g.d, g.centred);
-            while (from < g.S && see.high[from] <= first) from++;
-            to = std::max(to, from);
-            while (to < g.S && see.low[to] < first + num) to++;
-            const auto targets = [&](auto count, int j) {
-                const size_t at = size_t(j) * g.width;
-                backward_targets<decltype(count)::value>(g, psi, b, h, j, first, num, q + at, scaled + at, grad_q + at, p, partial);
-            };
-            constexpr int R = BACKWARD_TARGETS;
-            for (int j = from; j < to;) {
-                const int until = std::min(to, j + PARTIAL);
-                std::fill(partial, partial + block, 0.0f);
-                for (; j + R <= until; j += R) targets(std::integral_constant<int, R>{}, j);
-                for (; j < until; j++) targets(std::integral_constant<int, 1>{}, j);
-                for (size_t k = 0; k < block; k += W) add_to(grad_p + k, load(partial + k));
+        std::fill(grad_p, grad_p + source_rows, 0.0f);
+        // A tile of targets meets all blocks of sources while it and its scales are in the second cache.
+        for (int tile = 0; tile < g.S; tile += TARGETS) {
+            const int tile_end = std::min(g.S, tile + TARGETS);
+            for (int j = tile; j < tile_end; j++) {
+                const int count = see.high[j] - see.low[j];
+                const float share = count ? 1.0f / float(count) : 0.0f;
+                read_row(target + g.at(b, h, j, g.S), q + size_t(j - tile) * g.width, g.d, g.centred);
+                const T* in = static_cast<const T*>(grad) + g.at(b, h, j, g.S);
+                float* row = scaled + size_t(j - tile) * g.width;
+                for (int k = 0; k < g.width; k++) row[k] = k < g.d && count ? to_float(in[k]) * share : 0.0f;
             }
-            for (int i = 0; i < num; i++)
-                write_gradient(
-                    grad_p + size_t(i) * g.width, 1.0f / Psi::unit, out_source + g.at(b, h, real[first + i], g.T), g.d, g.centred);
+            int from = tile, to = tile;  // Targets of the tile that see a source of the block.
+            for (int first = begin; first < end; first += BLOCK) {
+                const int num = std::min(BLOCK, end - first);
+                while (from < tile_end && see.high[from] <= first) from++;
+                to = std::max(to, from);
+                while (to < tile_end && see.low[to] < first + num) to++;
+                if (from == to) continue;
+                for (int i = 0; i < num; i++)
+                    read_row(source + g.source_at(b, h, real[first + i]), p + size_t(i) * g.width, g.d, g.centred);
+                const auto targets = [&](auto count, int j) {
+                    const size_t at = size_t(j - tile) * g.width;
+                    backward_targets<decltype(count)::value>(
+                        g, psi, b, h, j, first, num, q + at, scaled + at, grad_q + size_t(j) * g.width, p, partial);
+                };
+                constexpr int R = BACKWARD_TARGETS;
+                for (int j = from; j < to;) {
+                    const int until = std::min(to, j + PARTIAL);
+                    std::fill(partial, partial + block, 0.0f);
+                    for (; j + R <= until; j += R) targets(std::integral_constant<int, R>{}, j);
+                    for (; j < until; j++) targets(std::integral_constant<int, 1>{}, j);
+                    float* total = grad_p + size_t(first - begin) * g.width;
+                    for (size_t k = 0; k < size_t(num) * g.width; k += W) add_to(total + k, load(partial + k));
+                }
+            }
         }
+        for (int i = begin; i < end; i++)
+            write_gradient(
+                grad_p + size_t(i - begin) * g.width, 1.0f / Psi::unit, out_source + g.at(b, h, real[i], g.T), g.d, g.centred);
         if (cuts > 1) return;
         for (int j = 0; j < g.S; j++)
             write_gradient(grad_q + size_t(j) * g.width, 1.0f / Psi::unit, out_target + g.at(b, h, j, g.S), g.d, g.centred);
