@@ -26,10 +26,12 @@ STEPS = 30
 PUBLISHED_TOKENS = 5
 
 
-def model(mixer: nn.CausalMixerConfig, width: int, depth: int, context: int | None) -> nn.SequenceModel:
+def model(
+    mixer: nn.CausalMixerConfig, width: int, depth: int, context: int | None, mlp: int | None = None
+) -> nn.SequenceModel:
     torch.manual_seed(0)
     positions = "none" if context is None else "learned"
-    return nn.SequenceModel(nn.ModelConfig(29, width, depth, context, mixer, positions=positions)).eval()
+    return nn.SequenceModel(nn.ModelConfig(29, width, depth, context, mixer, mlp, positions=positions)).eval()
 
 
 def timed(function: Callable[[], object]) -> float:
@@ -138,6 +140,13 @@ def main() -> None:
     step = statistics.median(step_seconds(paper, 1, length))
     show(f"CausalRN, 12 blocks, width 192: step at token {length}", 1e3 * step, "ms")
     show(f"the same, batch 32: step at token {length}", 1e3 * statistics.median(step_seconds(paper, 32, length)), "ms")
+    rival = model(nn.AttentionConfig(), 192, 12, length, mlp=768)
+    show(
+        "Transformer, the same: step at token " + str(length),
+        1e3 * statistics.median(step_seconds(rival, 1, length)),
+        "ms",
+    )
+    show("the same, batch 32", 1e3 * statistics.median(step_seconds(rival, 32, length)), "ms")
     linear = model(nn.LinearCausalRNConfig(), 192, 12, length)
     show("Linear CausalRN, the same", 1e3 * statistics.median(step_seconds(linear, 1, length)), "ms")
     generation = timed(lambda: paper.generate(torch.zeros(1, 1, dtype=torch.int64), length))

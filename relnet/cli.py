@@ -69,7 +69,8 @@ def parse(arguments: Sequence[str] | None = None) -> Command:
 def _one_line(box: str) -> str:
     """What tyro says in a drawn box, as one line: the first row is its title."""
     rows = [re.sub(r"[─│╭╮╰╯]", " ", row).strip() for row in box.splitlines()]
-    return " ".join(row for row in rows[1:] if row)
+    # Where there is no terminal the box has rulers of dashes.
+    return " ".join(row for row in rows[1:] if row.strip("-"))
 
 
 def _complain(message: str) -> None:

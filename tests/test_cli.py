@@ -407,6 +407,7 @@ def test_an_export_has_a_card_and_overwrites_nothing(capsys, finished, tmp_path)
         (["report", "/nowhere"], "/nowhere"),
         (["generate", "/nowhere", "--prompt", "a"], "no run folder"),
         (["export", "/nowhere", "/nowhere-else"], "no run folder"),
+        (["train", "text", "--data", "t.txt", "--precision", "float16"], "^relnet: invalid choice 'float16'[^-]"),
         ([], r"Expected one of.*train.*compare.*exam.*generate.*export.*report"),
     ],
 )

@@ -22,6 +22,10 @@ class RelnetCache(Cache):
     def __repr__(self) -> str:
         return f"RelnetCache(length={self.length}, nbytes={0 if self.state is None else self.state.nbytes})"
 
+    def __deepcopy__(self, memo: Any) -> "RelnetCache":
+        # States are values; tensors that a gradient went through cannot be copied.
+        return RelnetCache(self.state, self.length)
+
     def __len__(self) -> int:
         return 0 if self.state is None else len(self.state.mixers)
 

@@ -55,6 +55,17 @@ class RelnetConfig(PreTrainedConfig):
             self.vocab_size, self.width, self.depth, self.context, mixer, self.mlp, positions=self.positions
         )
 
+    def to_diff_dict(self) -> dict[str, Any]:
+        """Return what differs from the defaults, and the mixer in any case: another one has tensors of the same shapes."""
+        return {**super().to_diff_dict(), "mixer": self.mixer}
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Read a config.json's content; ValueError where it has no mixer."""
+        if config_dict.get("mixer") is None:
+            raise ValueError('the config.json has no "mixer"; give the one that the model was trained with')
+        return super().from_dict(config_dict, **kwargs)
+
     @classmethod
     def from_model_config(cls, config: nn.ModelConfig, **fields: Any) -> "RelnetConfig":
         """Return the configuration of a SequenceModel; fields: of transformers, such as eos_token_id.

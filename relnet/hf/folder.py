@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from relnet import nn, tasks
@@ -30,7 +30,11 @@ def tokenizer_of(task: Any) -> PreTrainedTokenizerFast | None:
     path = Path(name)
     file = path / "tokenizer.json" if path.is_dir() else path
     found = Tokenizer.from_file(str(file)) if file.is_file() else Tokenizer.from_pretrained(name)
-    return PreTrainedTokenizerFast(tokenizer_object=found)
+    # What it puts around a text, such as an end, no text had in training.
+    found.post_processor = processors.Sequence([])
+    # A file of its own says nothing of which tokens are special.
+    special = {} if path.is_file() else AutoTokenizer.from_pretrained(name).special_tokens_map
+    return PreTrainedTokenizerFast(tokenizer_object=found, **special)
 
 
 def export(
@@ -42,10 +46,12 @@ def export(
 ) -> None:
     """Write a model to a new folder that transformers loads once relnet.hf is imported.
 
-    tokenizer: saved beside the model, its special tokens become the model's, its longest text no longer than the model's positions;
-    card: the text of README.md.
-    Raises ValueError for a folder that exists, which is left as it is, and for a mixer that cannot be saved.
+    tokenizer: of no more tokens than the vocabulary; saved beside the model, its special tokens become the model's, its longest text no
+    longer than the model's positions; card: the text of README.md.
+    Raises ValueError for a folder that exists, which is left as it is, a mixer that cannot be saved, and a tokenizer of more tokens.
     """
+    if tokenizer is not None:
+        _check_vocabulary(tokenizer, model.config.vocab_size)
     names = ("bos_token_id", "eos_token_id", "pad_token_id")
     special = {} if tokenizer is None else {name: getattr(tokenizer, name) for name in names}
     exported: Any = RelnetForCausalLM(RelnetConfig.from_model_config(model.config, **special))
@@ -84,8 +90,10 @@ def _new_folder(folder: Path, card: str) -> Generator[Path]:
     """Give a folder to write into, which takes its name once all is in it."""
     if folder.exists():
         raise ValueError(f"{folder} exists; give a new folder, an exported one is never overwritten")
+    # Apart, so that an error names the user's folder and not ours.
+    folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
-    partial.mkdir(parents=True)
+    partial.mkdir()
     try:
         yield partial
         if card:
@@ -102,4 +110,20 @@ def load(folder: str | Path) -> tuple[RelnetForCausalLM, Any]:
         raise ValueError(
             f"{folder} has no tokenizer.json, so nothing turns a prompt into tokens; save a tokenizer there"
         )
-    return RelnetForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except Exception as error:
+        # Whatever a damaged file makes tokenizers and transformers raise.
+        raise ValueError(
+            f"{folder}/tokenizer.json cannot be read ({type(error).__name__}: {error}); export the run again"
+        ) from None
+    model = RelnetForCausalLM.from_pretrained(folder)
+    _check_vocabulary(tokenizer, model.config.vocab_size)
+    return model, tokenizer
+
+
+def _check_vocabulary(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> None:
+    if len(tokenizer) > vocab_size:
+        raise ValueError(
+            f"the tokenizer has {len(tokenizer)} tokens and the model's vocabulary {vocab_size}; give the one it was trained with"
+        )

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from safetensors import SafetensorError
+
 
 class StrictlyLoaded:
     """A transformers model whose `from_pretrained` takes safetensors only, and no folder that lacks a tensor or has one too many."""
@@ -15,10 +17,15 @@ class StrictlyLoaded:
         if kwargs.pop("use_safetensors", True) is False:
             raise ValueError("use_safetensors=False; relnet models are kept in safetensors files only")
         wanted = kwargs.pop("output_loading_info", False)
+        # What does not fit is refused below, by its name and not in a report.
+        kwargs |= {"output_loading_info": True, "use_safetensors": True, "ignore_mismatched_sizes": True}
         parent: Any = super()
-        model, info = parent.from_pretrained(
-            pretrained_model_name_or_path, *args, output_loading_info=True, use_safetensors=True, **kwargs
-        )
+        try:
+            model, info = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        except SafetensorError as error:
+            raise ValueError(
+                f"{pretrained_model_name_or_path}: its weights are cut or damaged ({error}); export or fetch them again"
+            ) from None
         faults = {
             "has no": sorted(info["missing_keys"]),
             "has left over": sorted(info["unexpected_keys"]),

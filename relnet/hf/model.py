@@ -16,6 +16,7 @@ from relnet import nn
 from relnet.hf.cache import RelnetCache
 from relnet.hf.config import RelnetConfig
 from relnet.hf.loading import StrictlyLoaded
+from relnet.nn.generate import check_room
 from relnet.nn.mixer import WEIGHT_STD
 
 
@@ -94,6 +95,27 @@ class RelnetForCausalLM(StrictlyLoaded, PreTrainedModel, GenerationMixin):
         self.gradient_checkpointing = enable
         self.model.checkpoint = gradient_checkpointing_func if enable else None
 
+    def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As in transformers; ValueError at once for a cache that leaves nothing to read, and for more new tokens than there is room."""
+        ids, cache = kwargs.get("input_ids") if inputs is None else inputs, kwargs.get("cache")
+        if isinstance(ids, Tensor) and ids.dim() == 2:
+            self._check_prompt(ids, kwargs.get("attention_mask"), cache, kwargs.get("max_new_tokens"))
+        parent: Any = super()
+        return parent.generate(inputs, *args, **kwargs)
+
+    def _check_prompt(self, ids: Tensor, mask: Any, cache: Any, max_new_tokens: int | None) -> None:
+        past = cache if isinstance(cache, RelnetCache) else RelnetCache()
+        if past.length >= ids.shape[1] > 0:
+            raise ValueError(
+                f"the cache holds {past.length} positions and input_ids {ids.shape[1]}; give all tokens from the start, with at least "
+                "one that the cache has not read"
+            )
+        # Masks and caches that do not fit are refused where they are read.
+        fits = mask is None or (isinstance(mask, Tensor) and mask.shape == ids.shape)
+        if max_new_tokens is not None and fits and past.batch_size in (-1, len(ids)):
+            new, real = (None if part is None else part[:, past.length :] for part in (ids, mask))
+            check_room(self.config.context, new, real, past.state, max_new_tokens)
+
     def _prepare_cache_for_generation(
         self,
         generation_config: Any,
@@ -137,6 +159,12 @@ class RelnetForCausalLM(StrictlyLoaded, PreTrainedModel, GenerationMixin):
             raise ValueError(f"{', '.join(names)}: not supported by relnet models; leave it out")
         if cache is not None and not isinstance(cache, RelnetCache):
             raise ValueError(f"the cache is a {type(cache).__name__}; give a RelnetCache, or none")
+        if labels is not None and (
+            labels.shape != input_ids.shape or not (isinstance(logits_to_keep, int) and logits_to_keep == 0)
+        ):
+            raise ValueError(
+                f"labels of shape {tuple(labels.shape)}, input_ids of {tuple(input_ids.shape)}; give a label a token, and no logits_to_keep"
+            )
         mask = _new_part(attention_mask, input_ids, 0 if cache is None else cache.length)
         if use_cache is None:
             # Who gives a cache wants it moved on, in training too.
@@ -178,7 +206,10 @@ def _new_part(attention_mask: Tensor | None, ids: Tensor, past: int) -> Tensor |
             f"attention_mask has shape {tuple(attention_mask.shape)}; give {(ids.shape[0], length)}, or "
             f"{(ids.shape[0], past + length)} with the {past} positions before"
         )
-    mask = attention_mask[:, -length:].bool()
+    new = attention_mask[:, -length:]
+    mask = new.bool()
+    if not torch.compiler.is_compiling() and new.dtype != torch.bool and not bool((new == mask).all()):
+        raise ValueError("attention_mask has values other than 0 and 1; give 1 = real token, 0 = pad")
     # A mask of real tokens only says nothing and costs every block; compiled code cannot look.
     return mask if torch.compiler.is_compiling() or not bool(mask.all()) else None
 

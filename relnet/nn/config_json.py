@@ -1,6 +1,6 @@
 """Model configurations as JSON: dictionaries in which each mixer carries its type."""
 
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import cattrs
 from cattrs.strategies import configure_tagged_union
@@ -60,5 +60,13 @@ def _from_json(content: Any, kind: Any) -> Any:
     try:
         return converter().structure(content, kind)
     except (cattrs.BaseValidationError, KeyError, TypeError, AttributeError) as error:
-        faults = cattrs.transform_error(error) if isinstance(error, cattrs.BaseValidationError) else [str(error)]
-        raise ValueError(f"mixer {content!s:.80} does not fit: {'; '.join(faults)}") from None
+        if isinstance(error, cattrs.BaseValidationError):
+            faults = "; ".join(cattrs.transform_error(error))
+        else:
+            faults = f'known ones, under "_type", are {", ".join(_names(kind))}'
+        raise ValueError(f"mixer {content!s:.80} does not fit: {faults}") from None
+
+
+def _names(kind: Any) -> list[str]:
+    """The mixers of a union, which may hold tuples of them as well."""
+    return [part.__name__ for part in get_args(kind) if isinstance(part, type) and get_origin(part) is None]

@@ -121,7 +121,7 @@ class TokenStream:
         stop = _token_numbers(stop_tokens)
         if wrong := [token for token in stop if not 0 <= token < model.config.vocab_size]:
             raise ValueError(f"stop token {wrong[0]} is outside the vocabulary of 0 to {model.config.vocab_size - 1}")
-        _check_room(model.config.context, ids, mask, state, max_new_tokens)
+        check_room(model.config.context, ids, mask, state, max_new_tokens)
         self.model, self.state = model, state
         self.rows = torch.arange(ids.shape[0])
         self._num_rows, self._left, self._chunk = ids.shape[0], max_new_tokens, chunk_tokens or ids.shape[1]
@@ -220,10 +220,10 @@ def _token_numbers(tokens: int | Iterable[int]) -> list[int]:
         raise ValueError(f"stop_tokens={tokens!r}; give a token number, or several") from None
 
 
-def _check_room(
+def check_room(
     context: int | None, ids: Tensor, mask: Tensor | None, state: "ModelState | None", max_new_tokens: int
 ) -> None:
-    """Refuse what a model of limited context could not read."""
+    """Raise ValueError for what a model of limited context could not read."""
     if context is None:
         return
     lengths = torch.full((len(ids),), ids.shape[1], device=ids.device) if mask is None else mask.sum(1)

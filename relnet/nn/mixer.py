@@ -64,10 +64,11 @@ class Mixer(nn.Module):
                 f"autocast to float16, whose range exp leaves at 11; use torch.autocast({kind!r}, torch.bfloat16)"
             )
         if state is not None:
-            self._check_state(state, x.shape[0])
+            self.check_state(state, x.shape[0])
         return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
 
-    def _check_state(self, state: State, rows: int) -> None:
+    def check_state(self, state: State, rows: int) -> None:
+        """Raise ValueError for a state that this mixer cannot go on from with so many rows."""
         name = type(self).__name__
         if not self.causal:
             raise ValueError(f"a bidirectional {name} has no state; call mixer(x, mask)")

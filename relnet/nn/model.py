@@ -216,7 +216,14 @@ class SequenceModel(nn.Module):
         return digest_of(repr(config), self.state_dict())
 
     def save_state(self, state: ModelState, path: str | Path) -> None:
-        """Write a state of this model to a new file, for a later process to go on from; an existing file is refused (ValueError)."""
+        """Write a state of this model to a new file, for a later process to go on from.
+
+        ValueError for an existing file, and for a state that this model cannot go on from; one of other weights is not told apart here.
+        """
+        self._check_state(state)
+        rows = next(iter(vars(state.mixers[0]).values())).shape[0]
+        for block, mixer_state in zip(self.blocks, state.mixers, strict=True):
+            block.mixer.check_state(mixer_state, rows)
         state.save(path, self.fingerprint())
 
     def load_state(self, path: str | Path) -> ModelState:
@@ -246,8 +253,8 @@ class SequenceModel(nn.Module):
         if ids.dim() != 2 or 0 in ids.shape:
             raise ValueError(f"ids have shape {tuple(ids.shape)}; give (batch, length), both at least 1")
         check_mask("mask", mask, ids.shape[0], ids.shape[1], ids.device)
-        if state is not None and (not isinstance(state, ModelState) or len(state.mixers) != len(self.blocks)):
-            raise ValueError("the state is not one of this model; give the one that its last call returned")
+        if state is not None:
+            self._check_state(state)
         if state is not None and isinstance(state.num_tokens, Tensor) and len(state.num_tokens) != len(ids):
             # Here, for (B, S) positions would be broadcast.
             raise ValueError(
@@ -261,6 +268,10 @@ class SequenceModel(nn.Module):
                 wrong = low if low < 0 else high
                 raise ValueError(f"id {wrong} is outside the vocabulary of 0 to {self.config.vocab_size - 1}")
         return ids
+
+    def _check_state(self, state: Any) -> None:
+        if not isinstance(state, ModelState) or len(state.mixers) != len(self.blocks):
+            raise ValueError("the state is not one of this model; give the one that its last call returned")
 
     def _check_length(self, num_tokens: int | Tensor) -> None:
         context = self.config.context

@@ -120,6 +120,12 @@ class State:
         """Return the state of these batch rows, (N,) int64; a row may come several times (beam search). Else ValueError."""
         if not isinstance(rows, Tensor) or rows.dim() != 1 or rows.dtype not in (torch.int64, torch.int32):
             raise ValueError(f"rows={rows!r}; give an int64 tensor of row numbers, such as torch.tensor([0, 0, 1])")
+        # On a GPU looking would wait for it; there indexing itself fails.
+        looking = rows.device.type == "cpu" and not torch.compiler.is_compiling()
+        if looking and len(rows) and (leaves := _leaves(self)):
+            num = leaves[0].shape[0]
+            if rows.min() < 0 or rows.max() >= num:
+                raise ValueError(f"rows={rows.tolist()}; the state has rows 0 to {num - 1}")
         return self._map(lambda tensor: tensor.index_select(0, rows.to(tensor.device)))
 
     @property
@@ -167,10 +173,12 @@ class State:
         owner: as given to `save`; None: whoever it is.
         """
         try:
+            if Path(path).is_dir():
+                raise IsADirectoryError("a folder")
             with safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
                 header = json.loads((file.metadata() or {}).get("relnet_state", "null"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (safetensors.SafetensorError, json.JSONDecodeError) as error:
+        except (safetensors.SafetensorError, json.JSONDecodeError, IsADirectoryError) as error:
             raise ValueError(f"{path} is not a saved state ({error}); save one with state.save(path)") from None
         if not isinstance(header, dict) or not {"format", "structure"} <= header.keys():
             raise ValueError(f"{path} is a safetensors file, but not a saved state; save one with state.save(path)")

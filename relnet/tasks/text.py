@@ -169,12 +169,16 @@ class Text:
         return ((predictions == targets) & counted).sum(1).double() / counted.sum(1)
 
     def encode(self, text: str) -> Tensor:
-        """The tokens (S,) int64 of a text; ValueError where it is empty.
+        """The tokens (S,) int64 of a text; ValueError where it is empty, or holds what is no character.
 
         >>> Text(("any.txt",)).encode("hello")
         tensor([104, 101, 108, 108, 111])
         """
-        ids = self.tokens.encode([text.encode()])[0]
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{text!r:.60} is not valid UTF-8; give text in UTF-8") from None
+        ids = self.tokens.encode([data])[0]
         if not len(ids):
             raise ValueError("an empty text: give at least one character")
         return torch.from_numpy(ids.astype(np.int64))

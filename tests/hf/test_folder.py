@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import processors
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, pipeline
 
 from relnet import hf, nn
@@ -121,10 +122,18 @@ def test_a_tensor_of_another_shape_is_refused_by_name(tmp_path):
     weights = load_file(tmp_path / "model.safetensors")
     weights["model.head.weight"] = torch.zeros(VOCAB_SIZE + 1, 12)
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    with pytest.raises(RuntimeError, match=r"head|mismatched"):
+    for options in ({}, {"ignore_mismatched_sizes": True}):
+        with pytest.raises(ValueError, match=r"in another shape .*head"):
+            AutoModelForCausalLM.from_pretrained(tmp_path, **options)
+
+
+@pytest.mark.parametrize("length", [0, 4, 1000, -1])
+def test_weights_that_are_cut_are_named(length, tmp_path):
+    make_hf("causalrn").save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:length])
+    with pytest.raises(ValueError, match=f"{tmp_path}: its weights are cut or damaged"):
         AutoModelForCausalLM.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"in another shape .*head"):
-        AutoModelForCausalLM.from_pretrained(tmp_path, ignore_mismatched_sizes=True)
 
 
 def test_only_safetensors_are_read(tmp_path):
@@ -136,7 +145,10 @@ def test_only_safetensors_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"mixer": {"_type": "MambaConfig"}}, "mixer .*Mamba"),
+        ({"mixer": {"_type": "MambaConfig"}}, "mixer .*Mamba.*known ones.*CausalRNConfig, .*LSTMConfig"),
+        ({"mixer": {"_type": "BiRNConfig"}}, "mixer .*BiRN.*known ones.*CausalRNConfig"),
+        ({"mixer": {"heads": 2}}, "mixer .*known ones.*CausalRNConfig"),
+        ({"mixer": None}, 'no "mixer"; give the one'),
         ({"mixer": {"_type": "LSTMConfig", "size": 3}}, "does not fit.*size"),
         ({"mixer": 7}, "mixer 7 does not fit"),
         ({"width": 0}, "width=0"),
@@ -199,6 +211,43 @@ def test_a_saved_tokenizer_is_the_tasks(copier):
             tokenizer(strange)
 
 
+def test_a_tokenizer_of_ones_own_says_after_the_export_what_it_said_in_training(tmp_path):
+    """What its template puts around a text is in no training text; its special tokens stay."""
+    own = hf.byte_tokenizer()
+    template = processors.TemplateProcessing(single="h $A e", special_tokens=[("h", 104), ("e", 101)])
+    own.backend_tokenizer.post_processor = template
+    own.save_pretrained(tmp_path / "own")
+    assert AutoTokenizer.from_pretrained(tmp_path / "own")("ab").input_ids == [104, 97, 98, 101]
+
+    class Task:
+        tokenizer = str(tmp_path / "own")
+
+    model = nn.SequenceModel(nn.ModelConfig(256, 12, 1, 40, nn.CausalRNConfig()))
+    hf.export(model, tmp_path / "exported", tokenizer=hf.tokenizer_of(Task()))
+    loaded, tokenizer = hf.load(tmp_path / "exported")
+    assert tokenizer("ab").input_ids == [97, 98]
+    assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (255, 255)
+    assert (loaded.generation_config.eos_token_id, loaded.generation_config.pad_token_id) == (255, 255)
+
+
+def test_a_tokenizer_of_more_tokens_than_the_model_is_refused(tmp_path):
+    small = nn.SequenceModel(nn.ModelConfig(29, 12, 1, 40, nn.CausalRNConfig()))
+    with pytest.raises(ValueError, match="the tokenizer has 256 tokens and the model's vocabulary 29"):
+        hf.export(small, tmp_path / "model", tokenizer=hf.byte_tokenizer())
+    hf.export(small, tmp_path / "model", tokenizer=hf.letter_tokenizer())
+    hf.byte_tokenizer().save_pretrained(tmp_path / "model")
+    with pytest.raises(ValueError, match="the tokenizer has 256 tokens and the model's vocabulary 29"):
+        hf.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("content", ["{}", "no JSON", '{"model": {}}'])
+def test_a_damaged_tokenizer_is_named(copier, content):
+    _, folder = copier
+    (folder / "tokenizer.json").write_text(content)
+    with pytest.raises(ValueError, match=r"tokenizer\.json cannot be read"):
+        hf.load(folder)
+
+
 def test_a_saved_tokenizer_cuts_where_the_models_positions_end(copier):
     model, folder = copier
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -209,7 +258,8 @@ def test_a_saved_tokenizer_cuts_where_the_models_positions_end(copier):
 
 def test_without_a_limit_of_positions_a_saved_tokenizer_cuts_nowhere(tmp_path):
     given = hf.byte_tokenizer()
-    hf.export(make_model("no-positions"), tmp_path / "m", tokenizer=given)
+    model = nn.SequenceModel(nn.ModelConfig(256, 12, 1, None, nn.CausalRNConfig(), positions="none"))
+    hf.export(model, tmp_path / "m", tokenizer=given)
     assert AutoTokenizer.from_pretrained(tmp_path / "m").model_max_length == given.model_max_length
 
 
@@ -230,5 +280,6 @@ def test_tasks_name_their_tokenizers(tmp_path):
     assert len(hf.tokenizer_of(Task())) == 256
     hf.letter_tokenizer().save_pretrained(tmp_path)
     Task.tokenizer = str(tmp_path)
-    assert hf.tokenizer_of(Task())("ab").input_ids == [0, 3, 4, 1]
+    assert hf.tokenizer_of(Task())("ab").input_ids == [3, 4]
+    assert hf.tokenizer_of(Task()).bos_token == "<BOS>"
     assert hf.tokenizer_of(object()) is None

@@ -1,5 +1,7 @@
 """transformers' generate: every decoding it offers gives what the definition gives, and the rest is refused."""
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor
@@ -118,6 +120,17 @@ def test_a_cache_that_is_given_moves_on_in_training_too(training):
     assert_close(torch.cat(parts, 1), model(ids).logits, 1e-12)
 
 
+def test_a_cache_may_be_copied_when_a_gradient_went_through_it():
+    model = make_hf("hybrid", torch.float64)
+    cache = RelnetCache()
+    ids = random_ids(2, 7)
+    model(ids[:, :4], cache=cache)
+    kept = copy.deepcopy(cache)
+    first = model(ids[:, 4:], cache=cache).logits
+    assert (kept.length, cache.length) == (4, 7)
+    assert torch.equal(model(ids[:, 4:], cache=kept).logits, first)
+
+
 def test_rows_that_end_are_padded_and_stay_so():
     model = make_hf("causalrn", torch.float64)
     ids = random_ids(3, 4)
@@ -129,6 +142,14 @@ def test_rows_that_end_are_padded_and_stay_so():
 
 
 IDS = torch.ones(2, 4, dtype=torch.int64)
+
+
+def read(model, ids):
+    cache = RelnetCache()
+    model(ids, cache=cache)
+    return cache
+
+
 MISTAKES = {
     "embeddings": (lambda m: m(inputs_embeds=torch.zeros(1, 2, 12)), "inputs_embeds is not supported"),
     "nothing": (lambda m: m(), "takes input_ids"),
@@ -161,6 +182,30 @@ MISTAKES = {
     ),
     "no prompt": (lambda m: m.generate(IDS[:, :0], max_new_tokens=2), r"\(2, 0\)"),
     "too long": (lambda m: m.generate(IDS, max_new_tokens=60, do_sample=False), "at most 40"),
+    "too long, with pads": (
+        lambda m: m.generate(random_ids(1, 30), attention_mask=torch.tensor([[0] * 10 + [1] * 20]), max_new_tokens=22),
+        "20 tokens of prompt and 22 new ones, and the model takes at most 40; give max_new_tokens=21 at most",
+    ),
+    "too long after a cache": (
+        lambda m: m.generate(
+            random_ids(1, 30),
+            attention_mask=torch.ones(1, 30),
+            cache=read(m, random_ids(1, 20)),
+            max_new_tokens=12,
+        ),
+        "30 tokens of prompt and 12 new ones",
+    ),
+    "a cache that has read the whole prompt": (
+        lambda m: m.generate(IDS, cache=read(m, IDS), max_new_tokens=2),
+        "the cache holds 4 positions and input_ids 4; give all tokens from the start",
+    ),
+    "only what is new beside a cache": (
+        lambda m: m.generate(IDS[:, :2], cache=read(m, IDS), max_new_tokens=2),
+        "the cache holds 4 positions and input_ids 2; give all tokens from the start",
+    ),
+    "a mask to be added": (lambda m: m(IDS, attention_mask=(1 - IDS) * -1e9 - 1e9), "values other than 0 and 1"),
+    "labels for some logits": (lambda m: m(IDS, labels=IDS, logits_to_keep=2), "give a label a token"),
+    "labels of another length": (lambda m: m(IDS, labels=IDS[:, :3]), "give a label a token"),
     "more tokens": (lambda m: m.resize_token_embeddings(99), "keeps its vocabulary"),
     "an unknown token": (lambda m: m(IDS * 99), "id 99 is outside the vocabulary"),
 }

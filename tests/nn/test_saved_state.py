@@ -107,6 +107,20 @@ def test_saving_touches_no_other_file(tmp_path):
     assert [(tmp_path / name).read_text() for name in others] == ["mine"] * len(others)
 
 
+def test_a_model_saves_no_state_that_it_could_not_go_on_from(tmp_path):
+    model = make_model("causalrn")
+    others = [make_model("lstm"), nn.SequenceModel(nn.ModelConfig(29, WIDTH, 1, 40, nn.CausalRNConfig(hidden=8)))]
+    for state in (None, *(other(random_ids(2, 5))[1] for other in others)):
+        with pytest.raises(ValueError, match=r"state (is|is not) "):
+            model.save_state(state, tmp_path / "state")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_no_saved_state(tmp_path):
+    with pytest.raises(ValueError, match="is not a saved state"):
+        make_model("causalrn").load_state(tmp_path)
+
+
 def test_a_state_of_another_kind_is_refused(saved):
     with pytest.raises(ValueError, match="holds a ModelState, not a LSTMState"):
         nn.LSTMState.load(saved)

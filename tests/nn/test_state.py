@@ -322,6 +322,14 @@ def test_select_gives_the_rows_in_their_new_order(name):
                 assert_same_bits(leaf, value[rows])
 
 
+@pytest.mark.parametrize("name", STATEFUL)
+def test_rows_that_a_state_does_not_have_are_named(name):
+    state = growing_state(make_model(name), "no_grad", False)
+    for rows in ([0, 2], [-1]):
+        with pytest.raises(ValueError, match="the state has rows 0 to 1"):
+            state.select(torch.tensor(rows))
+
+
 def test_a_state_shows_what_it_holds():
     state = growing_state(make_model("causalrn"), "no_grad", False)
     assert "Cache(length=6, capacity=10, width=8)" in repr(state.mixers[0].source)
