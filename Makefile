@@ -46,10 +46,12 @@ test-all: $(VENV)/installed-dev
 images: $(VENV)/installed-images
 	$(BIN)/relnet compare images
 
-# Against the newest transformers that there is, in a venv of its own: what it says is news, not a fault of the tree.
+# Against the newest transformers that there is, in a venv of its own, on the pinned PyTorch: what it says is news, not a fault of the tree.
 test-latest:
 	$(PYTHON) -m venv $(VENV)-latest
-	$(VENV)-latest/bin/python -m pip install --disable-pip-version-check -q --upgrade -e '.[hf,evaluation]' pytest hypothesis pyyaml transformers
+	grep '^torch==' constraints.txt > $(VENV)-latest/torch.txt
+	$(VENV)-latest/bin/python -m pip install --disable-pip-version-check -q --upgrade -c $(VENV)-latest/torch.txt \
+		-e '.[hf,evaluation]' pytest hypothesis pyyaml transformers
 	OMP_NUM_THREADS=1 $(VENV)-latest/bin/python -m pytest tests/hf
 	$(VENV)-latest/bin/python -c 'import transformers; print("transformers", transformers.__version__)'
 
