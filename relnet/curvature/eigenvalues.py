@@ -41,7 +41,8 @@ def extreme_eigs(
     """Return k extreme eigenpairs of each sample's symmetric A from min(iters, d) products; no graph.
 
     which: "LM" largest modulus, "LA" algebraically largest, "SA" smallest (most negative). "LA" values are lower bounds of the true ones,
-    "SA" values upper bounds. For a derivative, v^T A v with the vector found, in grad mode, has the eigenvalue's exact gradient.
+    "SA" values upper bounds. For a derivative, v^T A v with the vector found, in grad mode, has the eigenvalue's gradient where the
+    residual is 0; elsewhere v, held fixed, is not the eigenvector.
     ValueError: A not symmetric, an unknown `which`, k > min(iters, d), v0 of another shape.
 
     >>> from relnet.curvature import from_dense

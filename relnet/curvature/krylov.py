@@ -2,12 +2,14 @@
 
     basis (B, k, d)   k orthonormal rows a sample         restart (d,)   a vector to go on from where a sample's Krylov space is exhausted
 
-No function here looks at a value on the host: samples that break down go on beside the others, by `torch.where`.
+No function here looks at a value on the host: samples that break down go on beside the others, by `torch.where`. On CUDA, PyTorch's eigh
+of the small matrix waits for the device, once, after the steps.
 Sources: Saad 2011, Numerical Methods for Large Eigenvalue Problems, chapter 6; Giraud et al. 2005 (twice is enough).
 """
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +19,32 @@ BREAKDOWN = 10.0
 
 
 @contextmanager
+def full_precision(device: torch.device) -> Generator[None]:
+    """Without autocast, and float32's matrix products in float32, whatever `torch.set_float32_matmul_precision` says of the training."""
+    # The type stubs do not know oneDNN's.
+    backends: Any = torch.backends
+    matmuls = backends.cuda.matmul, backends.mkldnn.matmul
+    before = [matmul.fp32_precision for matmul in matmuls]
+    try:
+        overall = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # Where the backends' own settings were used, torch has no word for all of them.
+        overall = None
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        if overall is not None:
+            torch.set_float32_matmul_precision(overall)
+        for matmul, precision in zip(matmuls, before, strict=True):
+            matmul.fp32_precision = precision
+
+
+@contextmanager
 def solving(device: torch.device) -> Generator[None]:
-    """Without graph, and without autocast, which would round the solver's own products."""
-    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+    """Without graph, in full precision: a solver's vectors are orthogonal to its own rounding only."""
+    with torch.no_grad(), full_precision(device):
         yield
 
 

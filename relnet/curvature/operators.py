@@ -17,6 +17,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from relnet.curvature.krylov import full_precision
+
 Symmetry = Literal["none", "symmetric", "skew"]
 Product = Callable[[Tensor], Tensor]
 
@@ -60,14 +62,14 @@ class BatchedOperator:
         """Return A v, (B, m), of v (B, d)."""
         self._check("v", v, self.shape[2])
         self.matvecs += 1
-        with _full_precision(self.device):
+        with full_precision(self.device):
             return self._matvec(v)
 
     def rmatvec(self, u: Tensor) -> Tensor:
         """Return A^T u, (B, d), of u (B, m)."""
         self._check("u", u, self.shape[1])
         self.matvecs += 1
-        with _full_precision(self.device):
+        with full_precision(self.device):
             return self._rmatvec(u)
 
     def _check(self, name: str, vector: Tensor, size: int) -> None:
@@ -137,9 +139,11 @@ class BatchedOperator:
 
 
 def from_dense(matrices: Tensor, symmetry: Symmetry = "none") -> BatchedOperator:
-    """Return the operator of given matrices (B, m, d), float32 or float64; gradients flow to them."""
-    if matrices.dim() != 3 or matrices.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"matrices are {tuple(matrices.shape)} {matrices.dtype}; give (B, m, d), float32 or float64")
+    """Return the operator of given matrices (B, m, d), float32 or float64; gradients flow to them. ValueError: others, empty ones."""
+    if matrices.dim() != 3 or matrices.numel() == 0 or matrices.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"matrices are {tuple(matrices.shape)} {matrices.dtype}; give (B, m, d), none of them 0, float32 or float64"
+        )
     B, m, d = matrices.shape
     return BatchedOperator(
         (B, m, d),
@@ -163,7 +167,7 @@ def jacobian(f: Callable[[Tensor], Tensor], x: Tensor) -> BatchedOperator:
              [3., 2.]]])
     """
     x = _input(x)
-    with torch.enable_grad(), _full_precision(x.device):
+    with torch.enable_grad(), full_precision(x.device):
         return jacobian_from_outputs(f(x), x)
 
 
@@ -210,7 +214,7 @@ def hessian(f: Callable[[Tensor], Tensor], x: Tensor) -> BatchedOperator:
              [6., 4.]]]), 'symmetric')
     """
     x = _input(x)
-    with torch.enable_grad(), _full_precision(x.device):
+    with torch.enable_grad(), full_precision(x.device):
         return hessian_from_scalar(f(x), x)
 
 
@@ -224,7 +228,7 @@ def hessian_from_scalar(s: Tensor, x: Tensor) -> BatchedOperator:
             f"s has shape {tuple(s.shape)}; a Hessian needs one number a sample, ({B},): a loss or one logit"
         )
     _check_graph(x, "s", s)
-    with torch.enable_grad(), _full_precision(x.device):
+    with torch.enable_grad(), full_precision(x.device):
         gradient = _derivative(s, x, torch.ones_like(s))
     dtype = torch.promote_types(x.dtype, torch.float32)
     d = x[0].numel()
@@ -248,10 +252,6 @@ def _derivative(output: Tensor, variable: Tensor, weights: Tensor) -> Tensor:
         allow_unused=True,
         materialize_grads=True,
     )[0]
-
-
-def _full_precision(device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, enabled=False)
 
 
 def _input(x: Tensor) -> Tensor:

@@ -90,8 +90,9 @@ def symmetry_penalty(
 ) -> Tensor:
     """Return the batch mean of ||A - A^T||^2 in the given norm: 0 where a Jacobian is that of a conservative field.
 
-    solver: further arguments of `spectral_penalty` or `frobenius_penalty`. A - A^T is skew, so a
-    step of its Lanczos costs two products with A. ValueError: A not square, an unknown norm.
+    norm "spectral": a lower bound, as of `spectral_penalty`; "frobenius": exact or unbiased. solver: further arguments of
+    `spectral_penalty` or `frobenius_penalty`. A - A^T is skew, so a step of its Lanczos costs two products with A. ValueError: A not
+    square, an unknown norm.
 
     >>> from relnet.curvature import from_dense
     >>> symmetry_penalty(from_dense(torch.tensor([[[1.0, 3.0], [1.0, 1.0]]])), "frobenius", exact=True)
@@ -106,7 +107,8 @@ def diagonality_penalty(
     """Return how far A is from a diagonal matrix, the batch mean.
 
     norm "frobenius": unbiased for the sum of A_ij^2 over i != j (signed row sums, whose expectation is twice that, halved). "spectral":
-    ||A - diag(A 1)||_2^2, the paper's. solver: as for `symmetry_penalty`, and so is ValueError.
+    a lower bound, as of `spectral_penalty`, of ||A - diag(A 1)||_2^2, the paper's: 0 for diagonal A only, by Theorem 1 (`row_sums`).
+    solver: as for `symmetry_penalty`, and so is ValueError.
 
     >>> from relnet.curvature import from_dense
     >>> diagonality_penalty(from_dense(torch.tensor([[[5.0, 3.0], [1.0, 7.0]]])), exact=True)

@@ -33,7 +33,7 @@ class WarmStart:
         B, m, _ = A.shape
         if index.shape != (B,) or index.dtype != torch.long:
             raise ValueError(f"index is {tuple(index.shape)} {index.dtype}; give the samples' numbers, ({B},) int64")
-        # On a GPU it is the indexing that refuses, where asking would wait for the device.
+        # On a GPU it is the indexing below that refuses, where asking would wait for the device.
         if index.device.type == "cpu" and not bool(((index >= 0) & (index < self.num_samples)).all()):
             raise ValueError(
                 f"index goes from {int(index.min())} to {int(index.max())}; there are {self.num_samples} samples"
@@ -43,10 +43,12 @@ class WarmStart:
         if self._vectors.shape[1] != m:
             raise ValueError(f"vectors of {m} entries, {self._vectors.shape[1]} before; make another WarmStart")
         fresh = unit(torch.randn(B, m, dtype=A.dtype, device=A.device, generator=generator))
+        # Indexing itself would count a negative number from the end.
+        rows = torch.where(index < 0, self.num_samples, index)
         # A row of zeros is a sample not seen yet; the length of a start is of no account.
-        return self._vectors[index] + self.noise * fresh
+        return self._vectors[rows].to(A.dtype) + self.noise * fresh
 
     def keep(self, index: Tensor, u: Tensor) -> None:
         """Keep the vectors u (B, m) that the solver found for samples `index`; one that is not finite is forgotten."""
         assert self._vectors is not None, "start comes before keep"
-        self._vectors[index] = torch.where(u.isfinite().all(-1, keepdim=True), u.detach(), 0.0)
+        self._vectors[index] = torch.where(u.isfinite().all(-1, keepdim=True), u.detach(), 0.0).to(self._vectors.dtype)

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relnet.curvature import HessianRegularizer, JacobianRegularizer, check_model
+from relnet.curvature.check_model import untouched
 from relnet.curvature.penalties import Norm
 from relnet.tasks import IGNORE
 
@@ -27,7 +28,7 @@ Entry = tuple[Tensor, Callable[[Tensor], Tensor]]
 # penalty(model, inputs, targets) -> what is added to the loss of these strings, (): their mean.
 Penalty = Callable[[nn.Module, Tensor, Tensor], Tensor]
 # Reverse mode alone is used, within one forward pass: these findings of check_model spoil nothing here.
-HARMLESS = {"forward_mode", "random"}
+HARMLESS = {"forward_mode", "random", "dropout"}
 HESSIAN_ONLY = {"no_third_derivative", "zero_hessian"}
 
 
@@ -77,15 +78,19 @@ class CurvaturePenalty:
 
     def check(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> None:
         """Raise ValueError with what `check_model` finds in the way of these penalties, on at least 2 strings; changes nothing."""
-        x, f = _entry(model, inputs)
-        checked = []
-        if self.jacobian_weight:
-            checked.append(("jacobian_weight", partial(_trained_logits, f, targets), HARMLESS | HESSIAN_ONLY))
-        if self.hessian_weight:
-            checked.append(("hessian_weight", partial(_losses, f, targets), HARMLESS))
-        for name, function, harmless in checked:
-            if findings := [found for found in check_model(function, x) if found.name not in harmless]:
-                raise ValueError(f"{name} cannot be had of this model: {'; '.join(map(str, findings))}")
+        # The way to x may draw random numbers and move running statistics as well.
+        with untouched(model, inputs.device):
+            x, f = _entry(model, inputs)
+            checked = []
+            if self.jacobian_weight:
+                checked.append(("jacobian_weight", partial(_trained_logits, f, targets), HARMLESS | HESSIAN_ONLY))
+            if self.hessian_weight:
+                checked.append(("hessian_weight", partial(_losses, f, targets), HARMLESS))
+            for name, function, harmless in checked:
+                findings = [found for found in check_model(function, x, module=model) if found.name not in harmless]
+                # Batch norm on the way to x spoils nothing; behind x it couples samples, and is then the reason why.
+                if any(found.name != "batch_norm" for found in findings):
+                    raise ValueError(f"{name} cannot be had of this model: {'; '.join(map(str, findings))}")
 
 
 def _entry(model: nn.Module, inputs: Tensor) -> Entry:

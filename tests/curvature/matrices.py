@@ -10,6 +10,7 @@ SPECTRA = {
     "clustered": lambda d: 1 - 1e-3 * torch.arange(d, dtype=torch.float64),
     "repeated": lambda d: torch.ones(d, dtype=torch.float64),
     "paired": lambda d: 1.0 / (1 + torch.arange(d, dtype=torch.float64) // 2),
+    "uniform": lambda d: torch.linspace(1, 0, d, dtype=torch.float64),
     "rank one": lambda d: torch.eye(d, dtype=torch.float64)[0],
     "zero": lambda d: torch.zeros(d, dtype=torch.float64),
 }

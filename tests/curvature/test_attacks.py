@@ -9,7 +9,7 @@ from torch import nn
 from relnet.curvature.attacks import AttackResult, evaluate_attacks, masked_at
 from tests.assertions import assert_same_bits
 
-pytest.importorskip("art")
+evasion = pytest.importorskip("art.attacks.evasion")
 
 # Five classes along five channels of flat images: the largest mean wins, so the distance to the next class is known.
 X = torch.tensor(
@@ -64,8 +64,67 @@ def test_eps_zero_is_the_clean_accuracy_whatever_mode_the_model_is_in_and_the_mo
     assert torch.equal(torch.get_rng_state(), torch_state)
 
 
-def test_a_step_is_never_longer_than_eps():
-    assert accuracies(Largest(), ("pgd",), (0.04, 0.08), steps=1) == [0.75, 0.25]
+class Recorded:
+    """Stands for an attack: keeps what it was made with, and tries what `tries` says."""
+
+    def __init__(self, tries=lambda inputs, eps: inputs):
+        self.tries, self.made, self.given = tries, [], []
+
+    def __call__(self, classifier, **arguments):
+        self.made.append(arguments)
+        return self
+
+    def generate(self, inputs, labels):
+        self.given.append(len(inputs))
+        return self.tries(inputs, self.made[-1]["eps"])
+
+
+def replaced(monkeypatch, name, **arguments):
+    recorded = Recorded(**arguments)
+    monkeypatch.setattr(evasion, name, recorded)
+    return recorded
+
+
+@pytest.mark.parametrize("steps", [1, 2, 40])
+def test_a_step_is_never_longer_than_eps(monkeypatch, steps):
+    recorded = replaced(monkeypatch, "ProjectedGradientDescentPyTorch")
+    accuracies(Largest(), ("pgd",), (0.04, 0.08), steps=steps)
+    for made, eps in zip(recorded.made, (0.04, 0.08), strict=True):
+        assert made["eps"] == eps
+        assert 0 < made["eps_step"] <= eps
+
+
+def test_restarts_and_batch_size_are_the_attack_s_own(monkeypatch):
+    recorded = replaced(monkeypatch, "ProjectedGradientDescentPyTorch"), replaced(monkeypatch, "SquareAttack")
+    accuracies(Largest(), ("pgd", "square"), (0.1,), restarts=3, batch_size=2, queries=7)
+    (pgd,), (square,) = (each.made for each in recorded)
+    assert (pgd["num_random_init"], pgd["batch_size"]) == (3, 2)
+    assert (square["nb_restarts"], square["batch_size"], square["max_iter"]) == (3, 2, 7)
+
+
+def test_batches_of_any_size_give_the_same_accuracy():
+    every = [accuracies(Largest(), ("pgd",), (0.04, 0.08), steps=5, batch_size=size) for size in (1, 3, 256)]
+    assert every == [[0.75, 0.25]] * 3
+
+
+def test_accuracy_never_rises_with_eps_in_whatever_order_they_are_given(monkeypatch):
+    # An attack that fools the second sample within the smaller ball and finds nothing within the larger one.
+    push = np.float32([0, -0.06, 0.06, 0, 0])[:, None, None]
+    recorded = replaced(
+        monkeypatch, "ProjectedGradientDescentPyTorch", tries=lambda inputs, eps: inputs + push if eps < 0.5 else inputs
+    )
+    for eps in ((0.1, 0.6), (0.6, 0.1)):
+        assert accuracies(Largest(), ("pgd",), eps) == [0.5, 0.5]
+    # What has fallen is attacked no more.
+    assert recorded.given == [3, 2] * 2
+
+
+@pytest.mark.parametrize(("overshoot", "fallen"), [(5e-5, False), (1e-7, True)])
+def test_a_try_that_oversteps_eps_ends_no_search_of_auto(monkeypatch, overshoot, fallen):
+    recorded = replaced(monkeypatch, "AutoAttack")
+    accuracies(Largest(), ("auto",), (0.2,))
+    # The toolbox's own rule (art.attacks.evasion.auto_attack.run_attack).
+    assert ((1 - 1e-4) * 0.2 * (1 + overshoot) <= recorded.made[0]["eps"]) == fallen
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

@@ -1,6 +1,9 @@
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import nn
 
 from relnet.curvature import check_model
@@ -52,6 +55,11 @@ def attention(x):
     return F.scaled_dot_product_attention(x, x, x).flatten(1)
 
 
+def explicit_attention(x):
+    x = x.view(len(x), 4, 4)
+    return ((x @ x.mT).softmax(-1) @ x).flatten(1)
+
+
 def rounds(x):
     return x.detach().round()
 
@@ -65,7 +73,7 @@ SICK = {
     "zero_hessian": lambda: nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 3)),
     "no_second_derivative": lambda: Calls(attention),
     "wrong_second_derivative": lambda: Calls(DetachesItsBackward.apply),
-    "forward_mode": lambda: Calls(silent_sine),
+    "forward_mode": lambda: Calls(lambda x: x.tanh() + silent_sine(x)),
     "no_gradient": lambda: Calls(rounds),
     "not_finite": lambda: Calls(lambda x: (x - 100).log()),
 }
@@ -98,7 +106,7 @@ def test_a_healthy_network_has_no_finding():
         nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Softplus(8), nn.Dropout(0.0), nn.Flatten(), nn.Linear(64, 3)
     )
     assert not check_model(smooth, X)
-    assert not check_model(Calls(lambda x: (x @ x.mT.mT.softmax(-1).mT) @ x if x.dim() == 3 else x.tanh()), X)
+    assert not check_model(Calls(explicit_attention), X)
     assert not check_model(lambda x: x.flatten(1).sin(), X)
     assert not check_model(network(5, 2), torch.randn(3, 5, dtype=torch.float64))
     frozen = SICK["batch_norm"]().eval()
@@ -113,6 +121,56 @@ def test_float16_gets_a_finding_in_parameters_inputs_and_autocast():
         assert "float16" in names(model)
     assert "float16" not in names(model.bfloat16(), X.bfloat16())
     assert "float16" in names(lambda x: x, X.half())
+
+
+def through_autocast(x):
+    with torch.autocast("cpu", torch.float16):
+        return (x @ x.mT).float()
+
+
+@pytest.mark.parametrize("inside", [through_autocast, lambda x: (3 * x.half()).float(), lambda x: checkpointed(x)])
+def test_float16_inside_of_the_forward_pass_is_found(inside):
+    model = Calls(inside)
+    model.last = nn.Identity()
+    assert names(model) == {"float16"}
+    assert names(lambda x: model(x)) == {"float16"}
+
+
+def checkpointed(x):
+    return torch.utils.checkpoint.checkpoint(through_autocast, x, use_reentrant=False)
+
+
+def test_a_derivative_that_is_not_finite_at_the_given_samples_is_told_by_its_order():
+    x = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
+    x[1, 2] = 0
+    for power, name, message in [
+        (0.5, "not_finite", "first"),
+        (1.5, "not_finite", "second"),
+        (2.5, "no_third_derivative", "third"),
+    ]:
+        (finding,) = check_model(lambda x, power=power: x.clamp(min=0) ** power, x)
+        assert (finding.name, finding.message) == (name, f"the {message} derivative holds NaN or inf")
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-2, 1.0, 1e4])
+def test_the_size_of_the_input_hides_no_wrong_second_derivative(scale):
+    sine = DetachesItsBackward.apply
+    assert names(lambda x: sine(x / scale), X * scale) == {"wrong_second_derivative"}
+    assert not names(lambda x: (x / scale).sin(), X * scale)
+
+
+def test_a_right_second_derivative_beside_it_hides_no_wrong_one():
+    assert names(lambda x: DetachesItsBackward.apply(x) + 5 * x.tanh()) == {"wrong_second_derivative"}
+
+
+def test_the_module_behind_a_function_is_named_and_left_as_it_was():
+    model = SICK["batch_norm"]()
+    before = copy.deepcopy(model.state_dict())
+    found = {finding.name: finding.message for finding in check_model(lambda x: model(x), X, module=model)}
+    assert found.keys() == {"batch_norm", "coupled_samples"}
+    assert found["batch_norm"] == "batch statistics in 2"
+    for name, value in model.state_dict().items():
+        assert_same_bits(value, before[name], name)
 
 
 def test_a_backward_that_is_differentiable_once_is_found():

@@ -1,4 +1,4 @@
-"""Lanczos and Golub-Kahan themselves: the identities that define them, breakdown, no host sync."""
+"""Lanczos and Golub-Kahan themselves: the identities that define them, breakdown, precision, no value read on the host."""
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from relnet.curvature import krylov
 from tests.assertions import assert_close, assert_same_bits
 from tests.curvature.matrices import SPECTRA, skew, symmetric_with, with_values
 
+MATMULS = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
 D = 12
 SYMMETRIC = torch.stack([spectrum(D) for spectrum in SPECTRA.values()])
 
@@ -66,6 +67,41 @@ def test_a_start_in_an_invariant_space_goes_on_in_another():
         M.max(),
         1e-13,
     )
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_solvers_work_in_full_float32_whatever_precision_the_training_has(precision):
+    M = with_values(SPECTRA["harmonic"](64)[None].repeat(2, 1), 64, 64).float()
+    A, symmetric = curvature.from_dense(M), curvature.from_dense(M + M.mT, "symmetric")
+    starting = starts(2, 64).float()
+    torch.set_float32_matmul_precision(precision)
+    before = [matmul.fp32_precision for matmul in MATMULS]
+    try:
+        bases = curvature.golub_kahan(A, starting, 40)
+        results = [
+            curvature.spectral_norm(A, method, 40, v0=starting) for method in ("lanczos", "golub_kahan", "exact")
+        ]
+        results.append(curvature.spectral_penalty(symmetric, method="lanczos", iters=40)[1])
+        assert (torch.get_float32_matmul_precision(), [matmul.fp32_precision for matmul in MATMULS]) == (
+            precision,
+            before,
+        )
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    for basis in (bases.left, bases.right):
+        gram = basis.double() @ basis.double().mT
+        assert_close(gram, torch.eye(gram.shape[1], dtype=torch.float64).expand_as(gram), 1e-5)
+    assert all(result.converged.all() for result in results)
+
+
+def test_a_backend_s_own_precision_is_left_as_it_was():
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    try:
+        with krylov.full_precision(torch.device("cpu")):
+            assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
+        assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 class NoSync(TorchDispatchMode):

@@ -168,6 +168,16 @@ def test_golub_kahan_is_above_lanczos_on_the_square_and_above_power_at_no_more_p
             assert best.sigma.mean() > second.sigma.mean() * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("name", ["harmonic", "geometric", "clustered", "uniform"])
+def test_golub_kahan_comes_from_below_to_scipy_s_largest_singular_value(name):
+    linalg = pytest.importorskip("scipy.sparse.linalg")
+    M = with_values(SPECTRA[name](24)[None], 40, 24)
+    (expected,) = linalg.svds(M[0].numpy(), 1, v0=starts(1, 24)[0].numpy(), return_singular_vectors=False)
+    for iters, tolerance in ((2, 0.5), (12, 0.01), (24, 1e-12)):
+        found = float(curvature.spectral_norm(curvature.from_dense(M), "golub_kahan", iters, v0=starts(1, 40)).sigma)
+        assert expected * (1 - tolerance) <= found <= expected * (1 + 1e-12)
+
+
 def test_identity_and_zero_give_finite_vectors():
     for M in (torch.eye(4)[None], torch.zeros(1, 4, 4), torch.zeros(1, 2, 5)):
         for method in METHODS:

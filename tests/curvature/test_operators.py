@@ -206,7 +206,19 @@ def test_bfloat16_is_computed_with_in_float32_vectors_and_autocast_is_off():
     assert_close(low.to_dense(), expected, 5e-2)
 
 
-def test_a_network_under_vmap_or_with_sample_independent_layers_is_taken_as_it_is():
+def test_products_under_training_dropout_are_those_of_one_draw():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 64), nn.Dropout(0.5), nn.Softplus(), nn.Linear(64, 4)).double()
+    A = curvature.jacobian(model, X)
+    v, u = torch.randn(3, 5, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
+    # A v comes after A^T u and after another pass: neither draws anew.
+    transposed = A.rmatvec(u)
+    model(X)
+    assert_close((A.matvec(v) * u).sum(-1), (v * transposed).sum(-1), 1e-13)
+    assert_close(A.to_dense(), A.T.to_dense().mT, 1e-13)
+
+
+def test_layers_that_couple_no_samples_give_each_the_matrix_it_has_alone():
     model = nn.Sequential(
         nn.Unflatten(1, (1, 5)), nn.Conv1d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.Flatten()
     ).double()
@@ -237,6 +249,8 @@ def test_a_network_under_vmap_or_with_sample_independent_layers_is_taken_as_it_i
         (lambda x, y: torch.inference_mode()(curvature.jacobian)(lambda x: x, x), "no_grad is no hindrance"),
         (lambda x, y: torch.inference_mode()(curvature.hessian)(lambda x: x[:, 0], x), "no_grad is no hindrance"),
         (lambda x, y: curvature.from_dense(torch.zeros(2, 2)), "give .B, m, d."),
+        (lambda x, y: curvature.from_dense(torch.zeros(0, 3, 3)), "none of them 0"),
+        (lambda x, y: curvature.from_dense(torch.zeros(2, 0, 3)), "none of them 0"),
         (lambda x, y: curvature.from_dense(torch.zeros(1, 2, 3), symmetry="skew"), "only square ones"),
     ],
 )

@@ -102,6 +102,16 @@ def test_a_vector_that_is_not_finite_is_not_kept():
     assert start[1, 1] > 0.8
 
 
+def test_a_warm_start_goes_on_in_another_precision():
+    table, index = WarmStart(2), torch.tensor([0, 1])
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        A = curvature.from_dense(torch.eye(3, dtype=dtype).expand(2, 3, 3))
+        start = table.start(A, index)
+        assert start.dtype == dtype
+        table.keep(index, torch.eye(3, dtype=dtype)[:2])
+    assert (table.start(A, index).diagonal() > 0.8).all()
+
+
 def test_the_paper_s_schedule_by_epoch():
     schedule = IterationSchedule()
     stages = {0: (2, 0.25), 49.9: (2, 0.25), 50: (4, 0.5), 70: (8, 0.75), 90: (16, 0.95), 1000: (16, 0.95)}

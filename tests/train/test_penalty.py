@@ -1,6 +1,7 @@
 """A penalty in the loop: what it is, where it goes, and that it stays the same over micro-batches, processes and resumptions."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -107,6 +108,43 @@ def test_continuous_inputs_are_where_the_derivative_is_taken(kind, labels):
     for penalty, dense in ((CurvaturePenalty(1.0), J), (CurvaturePenalty(0.0, 1.0), H)):
         assert_close(penalty(model, x, y), torch.linalg.matrix_norm(torch.stack(dense), 2).square().mean())
         penalty.check(model, x, y)
+
+
+class Normalised(nn.Sequential):
+    """Batch norm and dropout on the way to the embedded input, batch norm behind it or not."""
+
+    def __init__(self, behind):
+        behind = nn.BatchNorm1d(3) if behind else nn.Identity()
+        super().__init__(nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3), nn.Tanh(), behind)
+
+    def embedded(self, x):
+        first, second, *rest = self
+        return second(first(x)), nn.Sequential(*rest)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_the_check_changes_nothing_and_names_batch_norm_where_it_couples(behind):
+    torch.manual_seed(0)
+    model, x, y = Normalised(behind), torch.rand(3, 4), torch.tensor([0, 2, 1])
+    before, generator = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
+    refused = pytest.raises(ValueError, match=r"batch statistics in 0, 4.*coupled_samples") if behind else nullcontext()
+    with refused:
+        CurvaturePenalty(1.0, 1.0).check(model, x, y)
+    assert torch.equal(generator, torch.get_rng_state())
+    for name, value in model.state_dict().items():
+        assert_same_bits(value, before[name], name)
+
+
+def test_only_a_hessian_penalty_is_refused_where_the_third_derivative_is_not_finite():
+    model, x, y = Powers(), torch.tensor([[0.0, 0.5], [0.3, 0.2]]), torch.tensor([0, 1])
+    CurvaturePenalty(1.0).check(model, x, y)
+    with pytest.raises(ValueError, match="no_third_derivative"):
+        CurvaturePenalty(0.0, 1.0).check(model, x, y)
+
+
+class Powers(nn.Module):
+    def forward(self, x):
+        return x.clamp(min=0) ** 2.5
 
 
 def test_tokens_need_a_model_that_embeds_them():
