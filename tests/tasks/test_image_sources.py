@@ -1,6 +1,9 @@
 import io
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import zipfile
 
 import datasets
@@ -155,6 +158,37 @@ def test_what_a_kill_left_is_gone_on_with_to_the_same_bytes(tmp_path, data_folde
         (stored(sources, on_progress=lambda *said: done.append(said[1])) / name).read_bytes() for name in names
     ] == expected
     assert done[0] > calls[1 if left in ("torn record", "zeroed images") else 2][1], "what was done is not done again"
+
+
+PREPARE = """
+import os, signal, sys
+from relnet.tasks.image_opening import open_images
+from relnet.tasks.image_store import prepare, shape_of
+def say(what, done, total):
+    if sys.argv[2] == "killed" and done > total / 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+sources = open_images([sys.argv[1]])
+prepare(sources, None, shape_of(sources, False), False, say)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_and_two_at_once_make_the_store_of_one(tmp_path, data_folder, monkeypatch):
+    path = npz(tmp_path / "a.npz", num=2000)
+    expected = (stored([NpzSource(path)]) / "images.bin").read_bytes()
+    monkeypatch.setenv("RELNET_DATA", str(data_folder / "second"))
+
+    def start(how):
+        return subprocess.Popen([sys.executable, "-c", PREPARE, str(path), how])
+
+    assert start("killed").wait() == -signal.SIGKILL
+    (folder,) = (data_folder / "second").iterdir()
+    assert not (folder / "store.json").exists()
+    assert 0 < (folder / "images.bin").stat().st_size < len(expected)
+    both = [start("whole") for _ in range(2)]
+    assert [one.wait() for one in both] == [0, 0]
+    ImageStore(folder)
+    assert (folder / "images.bin").read_bytes() == expected
 
 
 def test_a_store_that_was_changed_is_refused(tmp_path):
