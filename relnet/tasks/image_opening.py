@@ -9,6 +9,7 @@ from relnet.tasks.image_decoding import Fit
 from relnet.tasks.image_sources import DIGITS, HUB, DigitsSource, FolderSource, HubImages, ImageSource, ParquetSource
 
 KINDS: dict[str, Callable[[Path, Fit], ImageSource]] = {".parquet": ParquetSource, ".npz": NpzSource}
+HELD_OUT = ("test", "val", "validation")
 SHORT_NAMES = {
     "cifar10": "hub:uoft-cs/cifar10:plain_text:train",
     "cifar10/test": "hub:uoft-cs/cifar10:plain_text:test",
@@ -41,16 +42,17 @@ def open_images(names: Sequence[str], fit: Fit = None) -> list[ImageSource]:
 
 
 def own_split(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Return what a folder has to train on and to test on: train/ and test/, or files train... and test...; None where it names no two.
+    """Return what a folder has to train on and to test on: train/ and test/, or files of which the word is part of the name.
 
-    Where there is no test, val or validation.
+    Where there is no test, val or validation; None where it does not name both.
     """
     parts: dict[str, tuple[str, ...]] = {}
     for path in sorted(folder.iterdir()):
         if path.is_dir() or path.suffix in KINDS:
-            part = path.name if path.is_dir() else re.split("[^a-z]", path.name)[0]
-            parts[part] = *parts.get(part, ()), str(path)
-    test = next((parts[name] for name in ("test", "val", "validation") if name in parts), None)
+            words = [path.name] if path.is_dir() else re.split("[^a-z]+", path.stem)
+            for part in {*words} & {"train", *HELD_OUT}:
+                parts[part] = *parts.get(part, ()), str(path)
+    test = next((parts[name] for name in HELD_OUT if name in parts), None)
     return (parts["train"], test) if "train" in parts and test else None
 
 

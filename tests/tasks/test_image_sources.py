@@ -470,10 +470,11 @@ def test_folders_and_names_that_hold_no_images_are_refused(tmp_path):
         open_images([])
 
 
-def test_files_named_after_what_they_are_for_are_kept_apart(tmp_path):
+@pytest.mark.parametrize("before", ["", "cifar10-"])
+def test_files_named_after_what_they_are_for_are_kept_apart(tmp_path, before):
     for name, num in (("train-00000-of-00002", 6), ("train-00001-of-00002", 4), ("test-00000-of-00001", 3)):
         parquet(
-            tmp_path / f"{name}.parquet",
+            tmp_path / f"{before}{name}.parquet",
             [encoded(pixels_of(100 * num + n)) for n in range(num)],
             [0, 1, 0, 1, 0, 1][:num],
         )
