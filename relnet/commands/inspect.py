@@ -54,7 +54,9 @@ class Inspect:
 
     def _images(self) -> None:
         config, task, model = run.load_images(self.run, self.device)
-        pictures: list[tuple[str, np.ndarray, int | None]] = [(path.stem, task.read(path), None) for path in self.image]
+        pictures: list[tuple[str, np.ndarray, int | None]] = [
+            (tasks.readable_name(path.stem), task.read(path), None) for path in self.image
+        ]
         for number in self.held_out:
             if not 0 <= number < task.num_held_out:
                 raise ValueError(f"--held-out {number}: images 0 to {task.num_held_out - 1} are held out")

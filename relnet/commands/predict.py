@@ -12,7 +12,7 @@ import tyro
 
 from relnet import report, run
 from relnet.commands.console import out, status
-from relnet.tasks import ImageError, image_files
+from relnet.tasks import ImageError, image_files, readable_name
 from relnet.train import choose_device
 
 AT_ONCE = 64
@@ -35,6 +35,7 @@ class Predict:
 
     def __call__(self) -> None:
         """Run the command."""
+        report.check_new(self.out)
         _, task, model = run.load_images(self.run, self.device)
         if not self.images.exists():
             raise ValueError(f"{self.images} does not exist; give an image or a folder of images")
@@ -51,7 +52,7 @@ class Predict:
             for path in files[first : first + AT_ONCE]:
                 try:
                     pixels.append(task.read(path))
-                    names.append(str(path.relative_to(self.images)) if self.images.is_dir() else str(path))
+                    names.append(readable_name(path.relative_to(self.images) if self.images.is_dir() else path))
                 except ImageError as fault:
                     if not self.skip:
                         raise
@@ -64,6 +65,8 @@ class Predict:
                 best = max(range(len(row)), key=row.__getitem__)
                 writer.writerow([name, task.classes[best], f"{row[best]:.6f}", *(f"{share:.6f}" for share in row)])
             num += len(names)
+        if not num:
+            raise ValueError(f"{self.images}: not one image that can be read; such as: {faults[0]}")
         path = report.write_new(self.out, lines.getvalue().encode())
         if faults:
             status.print(f"{len(faults)} files left out; such as: {faults[0]}")

@@ -13,7 +13,7 @@ from transformers.modeling_outputs import ImageClassifierOutput
 
 from relnet import nn, tasks
 from relnet.hf.loading import StrictlyLoaded
-from relnet.tasks.image_decoding import refitted
+from relnet.tasks.image_decoding import pixels_of, refitted
 
 
 @strict
@@ -126,9 +126,10 @@ class RelnetForImageClassification(StrictlyLoaded, PreTrainedModel):
 
 
 class RelnetImageProcessor(BaseImageProcessor):
-    """Images (PIL images, arrays of height x width x channels) as pixel_values: brought to one size, normalised by channel.
+    """Images (PIL images, uint8 arrays of height x width x channels) as pixel_values: brought to one size, normalised by channel.
 
-    height, width: of the images; image_mean, image_std: of each channel, pixels in [0, 1]; a single one makes grey images.
+    height, width: of the images; image_mean, image_std: of each channel, pixels in [0, 1]; a single one makes grey images. What is
+    transparent lies on white, EXIF turns an image, as in `relnet predict`. ValueError for other arrays, and more than 8 bits a channel.
     """
 
     model_input_names = ["pixel_values"]  # noqa: RUF012 (read by transformers on the class)
@@ -154,9 +155,22 @@ class RelnetImageProcessor(BaseImageProcessor):
         fit = self.height, self.width, len(self.image_mean)
         mean, std = (np.array(values, np.float32) for values in (self.image_mean, self.image_std))
         made = []
-        for image in images if isinstance(images, (list, tuple)) else [images]:
-            pixels = np.asarray(image.convert("RGB") if hasattr(image, "convert") else image)
-            pixels = refitted(pixels[..., None] if pixels.ndim == 2 else pixels, fit)
+        for number, image in enumerate(images if isinstance(images, (list, tuple)) else [images]):
+            # An image of Pillow's.
+            if hasattr(image, "convert"):
+                pixels = pixels_of(image, f"image {number}", fit)
+            else:
+                pixels = refitted(_checked(np.asarray(image), number), fit)
             values = (pixels.astype(np.float32) / np.float32(255) - mean) / std
             made.append(values.transpose(2, 0, 1))
         return BatchFeature({"pixel_values": made}, tensor_type=return_tensors)
+
+
+def _checked(pixels: np.ndarray, number: int) -> np.ndarray:
+    """An array as (height, width, channels) uint8."""
+    pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (1, 3, 4):
+        raise ValueError(
+            f"image {number} is {pixels.shape} {pixels.dtype}; give (height, width, 1, 3 or 4) uint8, or an image of Pillow's"
+        )
+    return pixels

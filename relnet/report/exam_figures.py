@@ -1,6 +1,5 @@
 """The exam's figures, from its lines: accuracy against length, samples against length, accuracy against state bytes."""
 
-import io
 from collections.abc import Callable, Sequence
 from math import log2
 from pathlib import Path
@@ -8,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from relnet.report.ceilings import share_without_repeat
-from relnet.report.figures import COLOURS, LINES, literal, wrapped, write_new
+from relnet.report.figures import COLOURS, LINES, literal, png, wrapped, write_new
 from relnet.report.verdict import FREE, Line, best, groups, share
 
 NGRAMS = (3, 4, 5)
@@ -61,9 +60,7 @@ def _figure(
         axes.legend(frameon=False, fontsize=9, handlelength=3.6)
     if note:
         figure.supxlabel(literal("\n".join(note)), fontsize=9, color="#555555")
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=150)
-    return file.getvalue()
+    return png(figure)
 
 
 def _lengths(axes: Any, lines: Sequence[Line], styles: dict[str, dict[str, Any]]) -> None:

@@ -2,8 +2,10 @@
 
 import io
 import textwrap
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from relnet.report.reading import Run, labels
 
@@ -111,9 +113,7 @@ def _draw(runs: Sequence[tuple[str, Run]], note: Sequence[str]) -> bytes:
         fontsize=11,
         handlelength=3.6,
     )
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=150)
-    return file.getvalue()
+    return png(figure)
 
 
 def _legend_shape(names: Sequence[str]) -> tuple[int, int]:
@@ -134,6 +134,23 @@ def _title(runs: Sequence[Run]) -> str:
 def literal(text: str) -> str:
     """Text that matplotlib shows as it is: it reads $...$ as mathematics."""
     return text.replace("$", r"\$")
+
+
+def png(figure: Any) -> bytes:
+    """Return a figure of matplotlib's as a PNG; a letter that its font lacks is drawn as an empty box."""
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(file, format="png", dpi=150)
+    return file.getvalue()
+
+
+def check_new(path: Path) -> None:
+    """Raise ValueError for a name that `write_new` cannot take: a folder's, and one in a folder that is not there."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path.parent} is no folder; make it, or give another name than {path}")
 
 
 def write_new(path: Path, content: bytes) -> Path:

@@ -1,6 +1,5 @@
 """Relation maps as PNG panels: over an image, and of a text's tokens."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from relnet.report.figures import COLOURS, literal, write_new
+from relnet.report.figures import COLOURS, literal, png, write_new
 
 # Most classes shown, and tokens up to which each is written at its row and column.
 CLASSES = 5
@@ -97,7 +96,5 @@ def text_panel(path: Path, tokens: Sequence[str], maps: Sequence[tuple[str, np.n
 
 
 def _written(path: Path, figure: Any) -> Path:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=150)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return write_new(path, file.getvalue())
+    return write_new(path, png(figure))

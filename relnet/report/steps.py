@@ -1,12 +1,11 @@
 """Updates to the target against a setting of the runs: length or learning rate, one line a name, one mark a run."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from relnet.report.figures import COLOURS, LINES, check_png, literal, wrapped, write_new
+from relnet.report.figures import COLOURS, LINES, check_png, literal, png, wrapped, write_new
 from relnet.report.reading import Run
 
 Setting = Literal["length", "lr"]
@@ -69,6 +68,4 @@ def steps_figure(runs: Sequence[Run], path: str | Path, against: Setting = "leng
     axes.legend(frameon=False, fontsize=11, handlelength=3.6)
     if lines:
         figure.supxlabel(literal("\n".join(lines)), fontsize=9, color="#555555")
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=150)
-    return write_new(path, file.getvalue())
+    return write_new(path, png(figure))

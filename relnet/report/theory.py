@@ -7,12 +7,11 @@ bound      n, kappa: tokens up to which the hand-set CausalRN is proved right
 capacity   model: bits of state by length, the longest string they allow, the longest that was copied
 """
 
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from relnet.report.figures import COLOURS, LINES, write_new
+from relnet.report.figures import COLOURS, LINES, png, write_new
 from relnet.report.reading import FORMAT, check_format, read_lines
 
 Row = dict[str, Any]
@@ -161,10 +160,8 @@ def theory_figure(source: str | Path, path: str | Path) -> Path:
         axes.spines[["top", "right"]].set_visible(False)
         if axes.has_data():
             axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=150)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return write_new(path, file.getvalue())
+    return write_new(path, png(figure))
 
 
 def _of(rows: Iterable[Row], kind: str) -> list[Row]:

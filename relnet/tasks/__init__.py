@@ -1,7 +1,7 @@
 """Tasks: training data, exam items, and how answers are scored. Knows no model."""
 
 from relnet.tasks.copying import Copying
-from relnet.tasks.image_decoding import ImageError, image_files
+from relnet.tasks.image_decoding import ImageError, image_files, readable_name
 from relnet.tasks.images import Images, patches
 from relnet.tasks.letters import LETTERS, LetterTask
 from relnet.tasks.lookup import DuplicatedNgram, PrefixLookup, SuffixLookup
@@ -64,5 +64,6 @@ __all__ = [
     "image_files",
     "patches",
     "read_squad",
+    "readable_name",
     "score",
 ]

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import lzma
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator
@@ -39,7 +40,7 @@ class NpzSource:
             raise ValueError(
                 f"{path}: labels are {self._labels.dtype}, {shape[0]} images; whole numbers and images wanted"
             )
-        self.num_images, self._pixels = shape[0], shape[1:]
+        self.num_images, self._pixels, self._whole = shape[0], shape[1:], False
         self.classes = numbered(int(self._labels.max()) + 1, path)
         # The archive's own checksums say what is in it.
         said = [f"{name} {members[name].file_size} {members[name].CRC:08x}" for name in ("X.npy", "Y.npy")]
@@ -49,6 +50,8 @@ class NpzSource:
         """The images in their order, a few hundred in memory at a time."""
         assert self.num_images is not None
         item = int(np.prod(self._pixels))
+        if position:
+            self._check()
         with _damage(self._path), zipfile.ZipFile(self._path) as archive, archive.open("X.npy") as file:
             _npy_header(file)
             file.seek(position * item, io.SEEK_CUR)
@@ -63,14 +66,24 @@ class NpzSource:
                 for number, image in enumerate(images, start=first):
                     example = refitted(image, self._fit), int(self._labels[number])
                     yield number + 1, f"{self.name}, image {number}", example
+                    # Not before: who looks at the first image only, for its shape, need not wait for all to be read.
+                    self._check()
+
+    def _check(self) -> None:
+        """Read X against the archive's checksum, once: a copy that is damaged has the digest of a good one, so none of it may be kept."""
+        if not self._whole:
+            with _damage(self._path), zipfile.ZipFile(self._path) as archive, archive.open("X.npy") as file:
+                while file.read(ROWS_AT_ONCE * int(np.prod(self._pixels))):
+                    pass
+        self._whole = True
 
 
 @contextmanager
 def _damage(path: Path) -> Generator[None]:
-    """Say of which archive it is that zipfile, zlib and NumPy complain."""
+    """Say of which archive it is that zipfile, its decompressors and NumPy complain; RuntimeError: encrypted, or of no kind they know."""
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError) as error:
         if str(path) in str(error):
             raise
         raise ValueError(f"{path} is cut short or damaged ({error}); fetch it again") from None

@@ -6,14 +6,16 @@ image is an `ImageError` that names file and place; whether that ends the readin
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from relnet.tasks.image_decoding import ENDINGS, Fit, ImageError, decode, image_files, refitted
+from relnet.tasks.image_decoding import ENDINGS, Fit, ImageError, decode, image_files, readable_name, refitted
 from relnet.tasks.text_sources import stream
 
 DIGITS = "digits"
@@ -95,54 +97,56 @@ class ParquetSource:
 
     def __init__(self, path: Path, fit: Fit = None) -> None:
         try:
-            import pyarrow.lib
             import pyarrow.parquet
         except ImportError:
             raise ValueError(f"{path}: parquet needs the extra images: pip install 'relnet[images]'") from None
         self.name, self._path, self._fit = str(path), path, fit
-        try:
-            with pyarrow.parquet.ParquetFile(path) as file:
-                names, self.num_images = file.schema_arrow.names, file.metadata.num_rows
-                self._image, self._label = (_column(names, wanted, path) for wanted in (IMAGE_COLUMNS, LABEL_COLUMNS))
-                if not self.num_images:
-                    raise ValueError(f"{path} holds no images")
-                labels = file.read([self._label]).column(0).to_pylist()
-                described = (file.schema_arrow.metadata or {}).get(b"huggingface", b"{}")
-        except (pyarrow.lib.ArrowException, OSError) as error:
-            raise ValueError(f"{path} is no parquet file, or a damaged one ({str(error).splitlines()[0]})") from None
+        with _damage(path), pyarrow.parquet.ParquetFile(path) as file:
+            names, self.num_images = file.schema_arrow.names, file.metadata.num_rows
+            self._image, self._label = (_column(names, wanted, path) for wanted in (IMAGE_COLUMNS, LABEL_COLUMNS))
+            if not self.num_images:
+                raise ValueError(f"{path} holds no images")
+            labels = file.read([self._label]).column(0).to_pylist()
+            described = (file.schema_arrow.metadata or {}).get(b"huggingface", b"{}")
         whole = [label for label in labels if isinstance(label, int)]
         self.classes = _described(described, self._label) or numbered(max(whole, default=-1) + 1, path)
         self.digest = _file_digest(path)
 
     def examples(self, position: int) -> Iterator[Example]:
         """The rows in their order."""
-        import pyarrow.lib
         import pyarrow.parquet
 
         row = 0
-        try:
-            with pyarrow.parquet.ParquetFile(self._path) as file:
-                for group in range(file.num_row_groups):
-                    if row + file.metadata.row_group(group).num_rows <= position:
-                        row += file.metadata.row_group(group).num_rows
-                        continue
-                    columns = [self._image, self._label]
-                    for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=columns):
-                        # By name: the file's order of columns is its own.
-                        images, labels = (batch.column(name).to_pylist() for name in columns)
-                        for image, label in zip(images, labels, strict=True):
-                            row += 1
-                            if row > position:
-                                yield self._example(row, image, label)
-        except pyarrow.lib.ArrowException as error:
-            raise ValueError(f"{self._path} is damaged behind row {row} ({str(error).splitlines()[0]})") from None
-
-    def _example(self, row: int, image: Any, label: Any) -> Example:
-        content = image.get("bytes") if isinstance(image, dict) else image
-        return row, *_labelled(content, label, f"{self.name}, row {row - 1}", self._fit)
+        with _damage(self._path), pyarrow.parquet.ParquetFile(self._path) as file:
+            for group in range(file.num_row_groups):
+                if row + file.metadata.row_group(group).num_rows <= position:
+                    row += file.metadata.row_group(group).num_rows
+                    continue
+                columns = [self._image, self._label]
+                for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=columns):
+                    # By name: the file's order of columns is its own.
+                    images, labels = (batch.column(name).to_pylist() for name in columns)
+                    for image, label in zip(images, labels, strict=True):
+                        row += 1
+                        if row > position:
+                            yield row, *_labelled(image, label, f"{self.name}, row {row - 1}", self._fit)
 
 
-def _labelled(content: Any, label: Any, place: str, fit: Fit) -> tuple[str, tuple[np.ndarray, int] | ImageError]:
+@contextmanager
+def _damage(path: Path) -> Generator[None]:
+    """Say of which parquet file it is that pyarrow complains; texts in it are decoded only where they are read."""
+    import pyarrow.lib
+
+    try:
+        yield
+    except (pyarrow.lib.ArrowException, OSError, UnicodeDecodeError) as error:
+        what = str(error).partition("\n")[0]
+        raise ValueError(f"{path} is no parquet file, or a damaged one ({what}); fetch it again") from None
+
+
+def _labelled(image: Any, label: Any, place: str, fit: Fit) -> tuple[str, tuple[np.ndarray, int] | ImageError]:
+    """The place, and an image (encoded, a file, or a cell of a column, which may be empty) with its label, or what is wrong with it."""
+    content = image.get("bytes") if isinstance(image, dict) else image
     if not isinstance(content, bytes | Path):
         return place, ImageError(f"{place}: no image in it")
     if not isinstance(label, int):
@@ -179,7 +183,7 @@ def numbered(num: int, where: object) -> tuple[str, ...]:
 class FolderSource:
     """A folder of one folder of image files a class, at any depth below it, classes and files by name; other files are left alone.
 
-    ValueError for a folder without such folders, or without image files in one of them.
+    ValueError for a folder without such folders, without image files in one of them, or with a train/ of folders as one of them.
     """
 
     def __init__(self, path: Path, fit: Fit = None) -> None:
@@ -187,16 +191,23 @@ class FolderSource:
         folders = sorted(place for place in path.iterdir() if place.is_dir() and not place.name.startswith("."))
         if not folders:
             raise ValueError(f"{path} holds no folders of images; give a folder with a folder of images for each class")
+        train = path / "train"
+        within = list(train.iterdir()) if train in folders else []
+        if any(place.is_dir() for place in within) and not any(place.suffix.lower() in ENDINGS for place in within):
+            raise ValueError(
+                f"{path} has a folder train of folders, which is no class; give {train}, and what to test on by itself"
+            )
         self._files: list[tuple[Path, int]] = []
         for number, folder in enumerate(folders):
             files = image_files(folder)
             if not files:
                 raise ValueError(f"{folder} is empty: it holds no images ({', '.join(ENDINGS)})")
             self._files += [(file, number) for file in files]
-        self.classes, self.num_images = tuple(folder.name for folder in folders), len(self._files)
+        self.classes, self.num_images = tuple(readable_name(folder.name) for folder in folders), len(self._files)
         digest = hashlib.sha256()
         for file, _ in self._files:
-            digest.update(f"{file.relative_to(path)}\n{_file_digest(file)}\n".encode())
+            # A name is bytes, and need not be UTF-8.
+            digest.update(os.fsencode(file.relative_to(path)) + f"\n{_file_digest(file)}\n".encode())
         self.digest = digest.hexdigest()
 
     def examples(self, position: int) -> Iterator[Example]:
@@ -239,7 +250,7 @@ class HubImages:
         for row in rows:
             place = f"{self.name}, row {position}"
             position += 1
-            yield position, *_labelled(row[self._image]["bytes"], row[self._label], place, self._fit)
+            yield position, *_labelled(row[self._image], row[self._label], place, self._fit)
 
 
 def _file_digest(path: Path) -> str:

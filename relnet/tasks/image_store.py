@@ -5,6 +5,7 @@ STORE/index.bin    one record a chunk of images: where it ends, in source and im
 """
 
 import itertools
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -51,9 +52,13 @@ def store_folder(key: str) -> Path:
     return data_root() / f"images-{key}"
 
 
-def store_key(sources: Sequence[ImageSource], fit: object, skip: bool) -> str:
-    """Return what tells a store from others: a hash of the data sets, in their order, what images are brought to, what is left out."""
-    return content_key([FORMAT, str(VERSION), f"{fit} {skip}", *(source.digest for source in sources)])
+def store_key(sources: Sequence[ImageSource], fit: object, shape: Shape, skip: bool) -> str:
+    """Return what tells a store from others: a hash of the data sets, in their order, what images are brought to, what is left out.
+
+    shape: what is left out depends on it too.
+    """
+    taken = json.dumps([fit, shape.pixels, shape.classes, skip])
+    return content_key([FORMAT, str(VERSION), taken, *(source.digest for source in sources)])
 
 
 def shape_of(sources: Sequence[ImageSource], skip: bool) -> Shape:
@@ -75,7 +80,7 @@ def prepare(
     fit: what the sources bring images to. shape: what every image must have. skip: leave out what is faulty, and say how much
     that was; else ValueError at the first fault, naming file and place. What an earlier call left unfinished is gone on with.
     """
-    key = store_key(sources, fit, skip)
+    key = store_key(sources, fit, shape, skip)
     folder = store_folder(key)
     with unfinished(folder, "images.bin") as wanted:
         if wanted:
@@ -119,7 +124,9 @@ def _write(
     if not num_images:
         raise ValueError(f"{names}: not one image that can be read")
     if skipped:
-        logger.warning("%s: %d of %d images left out; such as: %s", names, skipped, skipped + num_images, first_fault)
+        # None: all of them were left out before a kill.
+        such_as = f"; such as: {first_fault}" if first_fault else ""
+        logger.warning("%s: %d of %d images left out%s", names, skipped, skipped + num_images, such_as)
     mean, std = _statistics(np.memmap(folder / "images.bin", dtype, "r", shape=(num_images,)))
     finish(
         folder,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from relnet.tasks.image_archives import NpzSource
 from relnet.tasks.image_decoding import Fit, decode
-from relnet.tasks.image_opening import SHORT_NAMES, check_classes, open_images
+from relnet.tasks.image_opening import SHORT_NAMES, check_classes, open_images, own_split
 from relnet.tasks.image_sources import DIGITS, ImageSource, Shape
 from relnet.tasks.image_store import ImageStore, prepare, shape_of, store_folder, store_key
 from relnet.tasks.task import Batch
@@ -36,14 +36,14 @@ class Images:
 
     data: "digits" (of scikit-learn), parquet and npz files, a folder of such files or of a folder a class, "cifar10" from the
         Hugging Face hub, "hub:OWNER/NAME:CONFIG:SPLIT".
-    test: images held out, in the same forms; None: a folder's test/ beside its train/, CIFAR-10's own, the last of several npz parts
-        (CIFAR-5m), or else `test_share` of the data, drawn once for all seeds.
+    test: images held out, in the same forms; None: a folder's test/ beside its train/ (or val/, validation/; files named so likewise),
+        CIFAR-10's own, the last of several npz parts (CIFAR-5m), or else `test_share` of the data, drawn once for all seeds.
     patch: side of a patch, in pixels. size: bring every image to RGB of size x size; None: all must be alike.
     flip: turn half of the training images left to right. crop: shift them by up to so many pixels; the mean colour fills the border.
     skip: leave faulty images out and count them; else the first one is refused.
     shape, mean, std (of each channel, over all of `data`), stores: what the data are; `prepared` fills them in.
 
-    ValueError for settings that do not fit, and, where the data are first read, what its sources refuse, too few images
+    ValueError for settings that do not fit, and, where the data are first read, what its sources refuse, a single class, too few images
     to hold some out, images that the patch does not divide, and data that are no longer what `stores` says.
 
     >>> task = Images(patch=4).prepared()
@@ -98,10 +98,12 @@ class Images:
             return self.shape
         training, _ = self._sources()
         shape = shape_of(training, self.skip)
-        self._check_patch(shape)
+        self._check(shape)
         return shape
 
-    def _check_patch(self, shape: Shape) -> None:
+    def _check(self, shape: Shape) -> None:
+        if len(shape.classes) < 2:
+            raise ValueError(f"{', '.join(self.data)}: all images are {shape.classes[0]}; at least 2 classes wanted")
         if shape.height % self.patch or shape.width % self.patch:
             raise ValueError(
                 f"patches of {self.patch} do not divide images of {shape.width} x {shape.height}; give another patch"
@@ -140,8 +142,8 @@ class Images:
         """The data sets to train on and those to test on; None: a share of the first."""
         data, test = self.data, None if self.test is None else (self.test,)
         folder = Path(data[0])
-        if test is None and len(data) == 1 and (folder / "train").is_dir() and (folder / "test").is_dir():
-            data, test = (str(folder / "train"),), (str(folder / "test"),)
+        if test is None and len(data) == 1 and folder.is_dir() and (split := own_split(folder)):
+            data, test = split
         if test is None and len(data) == 1 and f"{data[0]}/test" in SHORT_NAMES and not folder.exists():
             test = (f"{data[0]}/test",)
         training = open_images(data, self._fit)
@@ -162,7 +164,7 @@ class Images:
             return self
         training, testing = self._sources()
         shape = shape_of(training, self.skip)
-        self._check_patch(shape)
+        self._check(shape)
         sets = [training] if testing is None else [training, testing]
         if testing is not None and (both := {one.digest for one in training} & {one.digest for one in testing}):
             name = next(one.name for one in testing if one.digest in both)
@@ -170,7 +172,7 @@ class Images:
                 f"{name}: images to test on that are trained on too say nothing; give others, or leave it out"
             )
         for sources, wanted in zip(sets, self.stores, strict=False):
-            if store_key(sources, self._fit, self.skip) != wanted:
+            if store_key(sources, self._fit, shape, self.skip) != wanted:
                 names = ", ".join(source.name for source in sources)
                 raise ValueError(f"{names}: no longer the images of this run; put back what it was")
         keys = tuple(prepare(sources, self._fit, shape, self.skip, on_progress) for sources in sets)

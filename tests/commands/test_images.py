@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -224,6 +225,36 @@ def test_predictions_of_a_folder_are_a_csv_file(trained, tmp_path, capsys):
         assert abs(sum(float(row[name]) for name in task.classes) - 1) < 1e-4
     relnet(capsys, "predict", trained, tmp_path / "mine" / "a.png", "--out", path, "--device", "cpu")
     assert (tmp_path / "said-2.csv").exists()
+
+
+def test_predict_refuses_what_it_cannot_write_before_it_reads(trained, tmp_path, capsys, monkeypatch):
+    path = picture(tmp_path / "a.png")
+    monkeypatch.setattr(run, "load_images", None)
+    for place, said in ((tmp_path, "is a folder"), (tmp_path / "nowhere" / "a.csv", "nowhere is no folder")):
+        _, err = relnet(capsys, "predict", trained, path, "--out", place, status=2)
+        assert said in err
+        assert len(err.splitlines()) == 1
+
+
+def test_predict_writes_nothing_where_no_image_can_be_read(trained, tmp_path, capsys):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "bad.png").write_bytes(b"rot")
+    words = ("predict", trained, tmp_path / "mine", "--out", tmp_path / "a.csv", "--device", "cpu")
+    _, err = relnet(capsys, *words, "--skip", status=2)
+    assert "not one image that can be read" in err
+    assert "bad.png" in err
+    assert not (tmp_path / "a.csv").exists()
+
+
+def test_names_that_are_not_utf_8_and_letters_that_no_font_has_are_written(trained, tmp_path, capsys):
+    name = os.fsdecode(b"\xff\xe7\x8c\xab.png")
+    (tmp_path / "mine").mkdir()
+    picture(tmp_path / "mine" / name)
+    path = tmp_path / "a.csv"
+    relnet(capsys, "predict", trained, tmp_path / "mine", "--out", path, "--device", "cpu")
+    assert [row["file"] for row in csv.DictReader(path.read_text().splitlines())] == [r"\xff猫.png"]
+    out, _ = relnet(capsys, "inspect", trained, "--image", tmp_path / "mine" / name, "--block", 1)
+    assert r"\xff猫: " in out
 
 
 def test_other_commands_say_that_a_run_is_on_images(trained, tmp_path, capsys):

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForImageClassification
 
 from relnet import nn, tasks
 from relnet.hf import RelnetForImageClassification, RelnetImageConfig, RelnetImageProcessor
+from relnet.tasks.image_decoding import decode
 from tests.assertions import assert_close, assert_same_bits
 from tests.nn.cases import BIDIRECTIONAL, draw, random_values
 
@@ -74,6 +75,36 @@ def test_the_processor_normalises_by_channel_and_is_saved(tmp_path):
     assert_close(values[0], expected.permute(2, 0, 1), 1e-6)
     assert_same_bits(values[0], values[1])
     assert processor(Image.new("L", (100, 50)), return_tensors="pt")["pixel_values"].shape == (1, 3, 4, 8)
+
+
+def test_the_processor_takes_an_image_as_predict_does(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 4), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
+    processor = RelnetImageProcessor(4, 8, (0.0,) * 3, (1 / 255,) * 3)
+    expected = torch.from_numpy(decode(tmp_path / "a.png", "a", (4, 8, 3)).copy()).permute(2, 0, 1).float()
+    with Image.open(tmp_path / "a.png") as image:
+        assert_close(processor(image, return_tensors="pt")["pixel_values"][0], expected, 1e-6)
+    Image.fromarray(pixels).save(tmp_path / "b.png")
+    with Image.open(tmp_path / "b.png") as image:
+        both = processor([image, pixels], return_tensors="pt")["pixel_values"]
+    assert_same_bits(both[0], both[1])
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        (np.zeros((8, 8, 3)), r"image 0 is \(8, 8, 3\) float64; give .* uint8"),
+        (np.zeros((8, 8), np.int64), "int64"),
+        (np.zeros((3, 8, 8), np.uint8), "give .height, width, 1, 3 or 4. uint8"),
+        (np.zeros((2, 8, 8, 3), np.uint8), "give .height, width"),
+        (Image.fromarray(np.zeros((8, 8), np.uint16)), "image 0 is I;16, more than 8 bits"),
+    ],
+)
+def test_the_processor_refuses_what_it_would_have_to_guess(image, said):
+    with pytest.raises(ValueError, match=said):
+        RelnetImageProcessor(4, 8)(image)
 
 
 @pytest.mark.parametrize(

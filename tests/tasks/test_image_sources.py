@@ -1,6 +1,9 @@
 import io
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import zipfile
 
 import datasets
@@ -36,9 +39,9 @@ def parquet(path, images, labels, names=None, **options):
     return path
 
 
-def npz(path, num=600, start=0):
-    images = np.stack([pixels_of(start + number, (4, 4, 3)) for number in range(num)])
-    np.savez(path, X=images, Y=np.arange(num) % 3)
+def npz(path, num=600, start=0, classes=3, side=4):
+    images = np.stack([pixels_of(start + number, (side, side, 3)) for number in range(num)])
+    np.savez(path, X=images, Y=np.arange(num) % classes)
     return path
 
 
@@ -86,6 +89,21 @@ def test_a_hub_data_set_is_streamed_with_the_names_of_its_classes(monkeypatch):
     assert [(position, example[1]) for position, _, example in source.examples(2)] == [(3, 0), (4, 1), (5, 0), (6, 1)]
     task = Images(("hub:some/pets",), patch=8, test_share=0.5).prepared()
     assert (task.num_training, task.num_held_out) == (3, 3)
+
+
+def test_an_empty_cell_of_a_hub_data_set_is_one_faulty_image(monkeypatch):
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    rows = {
+        "image": [{"bytes": encoded(pixels_of(number)), "path": None} for number in range(5)],
+        "label": [0, 1, 0, 1, 0],
+    }
+    rows["image"][3] = None
+    made = datasets.Dataset.from_dict(rows, features=features)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: made.to_iterable_dataset())
+    with pytest.raises(ImageError, match="hub:some/pets, row 3: no image in it"):
+        Images(("hub:some/pets",), patch=8, test_share=0.5).prepared()
+    task = Images(("hub:some/pets",), patch=8, test_share=0.5, skip=True).prepared()
+    assert task.num_training + task.num_held_out == 4
 
 
 def test_cifar_10_comes_from_the_hub_with_its_own_test_images(monkeypatch):
@@ -142,6 +160,37 @@ def test_what_a_kill_left_is_gone_on_with_to_the_same_bytes(tmp_path, data_folde
     assert done[0] > calls[1 if left in ("torn record", "zeroed images") else 2][1], "what was done is not done again"
 
 
+PREPARE = """
+import os, signal, sys
+from relnet.tasks.image_opening import open_images
+from relnet.tasks.image_store import prepare, shape_of
+def say(what, done, total):
+    if sys.argv[2] == "killed" and done > total / 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+sources = open_images([sys.argv[1]])
+prepare(sources, None, shape_of(sources, False), False, say)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_and_two_at_once_make_the_store_of_one(tmp_path, data_folder, monkeypatch):
+    path = npz(tmp_path / "a.npz", num=2000)
+    expected = (stored([NpzSource(path)]) / "images.bin").read_bytes()
+    monkeypatch.setenv("RELNET_DATA", str(data_folder / "second"))
+
+    def start(how):
+        return subprocess.Popen([sys.executable, "-c", PREPARE, str(path), how])
+
+    assert start("killed").wait() == -signal.SIGKILL
+    (folder,) = (data_folder / "second").iterdir()
+    assert not (folder / "store.json").exists()
+    assert 0 < (folder / "images.bin").stat().st_size < len(expected)
+    both = [start("whole") for _ in range(2)]
+    assert [one.wait() for one in both] == [0, 0]
+    ImageStore(folder)
+    assert (folder / "images.bin").read_bytes() == expected
+
+
 def test_a_store_that_was_changed_is_refused(tmp_path):
     folder = stored([NpzSource(npz(tmp_path / "a.npz", num=10))])
     ImageStore(folder)
@@ -150,6 +199,31 @@ def test_a_store_that_was_changed_is_refused(tmp_path):
         file.write(b"\x01\x02\x03")
     with pytest.raises(ValueError, match="damaged"):
         ImageStore(folder)
+
+
+def test_images_left_out_for_one_data_set_are_there_for_another(tmp_path):
+    two, five = npz(tmp_path / "two.npz", 40, classes=2), npz(tmp_path / "five.npz", 40, 100, classes=5)
+    task = Images((str(two),), str(five), patch=2, skip=True).prepared()
+    assert task.num_held_out == 16, "those of its two classes"
+    task = Images((str(five),), patch=2, skip=True).prepared()
+    assert task.num_training + task.num_held_out == 40
+    with pytest.raises(ValueError, match="label 2, and there are 2 classes"):
+        Images((str(two),), str(five), patch=2).prepared()
+
+
+def test_images_of_another_size_are_left_out_for_one_data_set_only(tmp_path):
+    small, large = npz(tmp_path / "small.npz", 20), npz(tmp_path / "large.npz", 20, 100, side=6)
+    with pytest.raises(ValueError, match="not one image"):
+        Images((str(small),), str(large), patch=2, skip=True).prepared()
+    task = Images((str(large),), patch=2, skip=True).prepared()
+    assert task.seen.pixels == (6, 6, 3)
+    assert task.num_training + task.num_held_out == 20
+
+
+def test_a_store_of_other_classes_is_not_that_of_a_run(tmp_path):
+    two, five = npz(tmp_path / "two.npz", 40, classes=2), npz(tmp_path / "five.npz", 40, 100, classes=5)
+    with_two, alone = Images((str(two),), str(five), patch=2, skip=True).prepared(), Images((str(five),)).prepared()
+    assert with_two.stores[1] != alone.stores[0]
 
 
 def test_the_sixth_part_of_cifar_5m_is_held_out(tmp_path):
@@ -186,6 +260,7 @@ FAULTS = {
     "label too high": (lambda: encoded(pixels_of(0)), 2, "label 2, and there are 2 classes"),
     "label negative": (lambda: encoded(pixels_of(0)), -1, "label -1"),
     "no label": (lambda: encoded(pixels_of(0)), None, "label None"),
+    "16 bits": (lambda: encoded(pixels_of(0).astype(np.uint16)[..., 0]), 1, "I;16, more than 8 bits a channel"),
 }
 
 
@@ -204,8 +279,9 @@ def test_a_faulty_image_is_refused_by_file_and_row_or_left_out_and_counted(tmp_p
 
 def test_a_size_brings_every_image_to_it(tmp_path):
     for name, mode in (("a", "L"), ("b", "RGBA"), ("c", "RGB"), ("d", "P"), ("e", "1")):
-        (tmp_path / "all" / "one").mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels_of(1, (40, 30, 3))).convert(mode).save(tmp_path / "all" / "one" / f"{name}.png")
+        folder = tmp_path / "all" / ("one" if name < "c" else "two")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels_of(1, (40, 30, 3))).convert(mode).save(folder / f"{name}.png")
     task = Images((str(tmp_path / "all"),), size=16, patch=4, test_share=0.4).prepared()
     assert task.seen.pixels == (16, 16, 3)
     assert task.num_training == 3
@@ -218,6 +294,49 @@ def test_what_is_transparent_lies_on_white_and_the_middle_is_taken(tmp_path):
     assert np.array_equal(decode(tmp_path / "a.png", "a", (4, 4, 3)), np.broadcast_to((10, 20, 30), (4, 4, 3)))
     Image.new("RGBA", (4, 4)).save(tmp_path / "b.png")
     assert (decode(tmp_path / "b.png", "b", (4, 4, 3)) == 255).all()
+
+
+@pytest.mark.parametrize(("dtype", "mode"), [(np.uint16, "I;16"), (np.int32, "I"), (np.float32, "F")])
+def test_more_than_8_bits_a_channel_are_not_clipped_to_white(tmp_path, dtype, mode):
+    Image.fromarray(np.full((8, 8), 30_000, dtype)).save(tmp_path / "deep.tif")
+    for fit in (None, (8, 8, 3), (4, 4, 1)):
+        with pytest.raises(ImageError, match=rf"deep\.tif is {mode}, more than 8 bits"):
+            decode(tmp_path / "deep.tif", "deep.tif", fit)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF"])
+@pytest.mark.parametrize("fit", [None, (12, 8, 3)])
+def test_an_image_is_turned_as_its_exif_data_say(tmp_path, kind, fit):
+    pixels = np.zeros((8, 12, 3), np.uint8)
+    pixels[:, :4] = 255
+    exif = Image.Exif()
+    # Turned left by the camera, to be turned right to be seen: what was left lies on top.
+    exif[0x0112] = 6
+    path = tmp_path / f"turned.{kind.lower()}"
+    Image.fromarray(pixels).save(path, kind, exif=exif)
+    seen = decode(path, "turned", fit)
+    assert seen.shape == (12, 8, 3)
+    assert seen[:3].min() > 200
+    assert seen[6:].max() < 50
+
+
+def test_damaged_exif_data_are_no_damage_of_the_image():
+    exif = Image.Exif()
+    exif[0x010E] = "what it shows" * 20
+    for content in (exif.tobytes()[:40], b"Exif\0\0no such thing"):
+        assert np.array_equal(decode(encoded(pixels_of(0), exif=content), "a"), pixels_of(0))
+
+
+def test_only_the_kinds_of_the_known_endings_are_opened(monkeypatch):
+    """What Pillow hands on, as EPS to Ghostscript, is not looked at."""
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, "EPS")
+    opened = []
+    eps = Image.OPEN["EPS"]
+    monkeypatch.setitem(Image.OPEN, "EPS", (lambda *given: (opened.append(given), eps[0](*given))[1], eps[1]))
+    with pytest.raises(ImageError, match="no image"):
+        decode(file.getvalue(), "a.png", (8, 8, 3))
+    assert not opened
 
 
 def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(tmp_path):
@@ -247,6 +366,68 @@ def test_a_file_that_is_cut_or_damaged_is_named(tmp_path, harm, name):
     harm(path)
     with pytest.raises(ValueError, match=str(path)):
         stored(open_images([str(path)]))
+
+
+def damage_late(path, image=550):
+    """Turn a bit behind the first chunks; every copy of an archive says the same checksums."""
+    content = bytearray(path.read_bytes())
+    content[content.find(pixels_of(image, (4, 4, 3)).tobytes())] ^= 255
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_no_image_of_a_damaged_archive_stays_when_a_good_copy_takes_its_place(
+    tmp_path, data_folder, killed, monkeypatch
+):
+    good = npz(tmp_path / "a.npz")
+    expected = (stored([NpzSource(good)]) / "images.bin").read_bytes()
+    monkeypatch.setenv("RELNET_DATA", str(data_folder / "second"))
+    (tmp_path / "bad").mkdir()
+    bad = tmp_path / "bad" / "a.npz"
+    shutil.copy(good, bad)
+    damage_late(bad, image=3)
+
+    def cut(*_):
+        raise PowerCut
+
+    with pytest.raises(ValueError, match="damaged"):
+        stored([NpzSource(bad)], on_progress=cut if killed else None)
+    assert (stored([NpzSource(good)]) / "images.bin").read_bytes() == expected
+
+
+def test_damage_is_found_wherever_reading_begins(tmp_path):
+    damage_late(npz(tmp_path / "a.npz"))
+    for position in (1, 300, 599):
+        with pytest.raises(ValueError, match="damaged"):
+            list(NpzSource(tmp_path / "a.npz").examples(position))
+    # The first alone, for its shape, is not kept.
+    next(NpzSource(tmp_path / "a.npz").examples(0))
+
+
+def test_a_parquet_file_that_fails_while_it_is_read_is_named(tmp_path, monkeypatch):
+    path = parquet(tmp_path / "a.parquet", [encoded(pixels_of(0))] * 2, [0, 1])
+    (source,) = open_images([str(path)])
+    for error in (OSError(), OSError(5, "no answer"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "not UTF-8")):
+
+        def fail(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr(pq.ParquetFile, "iter_batches", fail)
+        with pytest.raises(ValueError, match=f"{path} is no parquet file, or a damaged one"):
+            list(source.examples(0))
+
+
+def test_an_archive_that_zipfile_does_not_know_is_named(tmp_path):
+    path = npz(tmp_path / "a.npz", 10)
+    content = path.read_bytes()
+    for place, value in ((6, 255), (8, 1)):
+        # Of each entry in the directory: the version that it takes to read it, and whether it is encrypted.
+        changed, at = bytearray(content), -1
+        while (at := content.find(b"PK\x01\x02", at + 1)) >= 0:
+            changed[at + place] = value
+        path.write_bytes(bytes(changed))
+        with pytest.raises(ValueError, match=f"{path} is cut short or damaged"):
+            NpzSource(path)
 
 
 def arrays(**given):
@@ -287,6 +468,73 @@ def test_folders_and_names_that_hold_no_images_are_refused(tmp_path):
             open_images([str(tmp_path / name)])
     with pytest.raises(ValueError, match="no images given"):
         open_images([])
+
+
+@pytest.mark.parametrize("before", ["", "cifar10-"])
+def test_files_named_after_what_they_are_for_are_kept_apart(tmp_path, before):
+    for name, num in (("train-00000-of-00002", 6), ("train-00001-of-00002", 4), ("test-00000-of-00001", 3)):
+        parquet(
+            tmp_path / f"{before}{name}.parquet",
+            [encoded(pixels_of(100 * num + n)) for n in range(num)],
+            [0, 1, 0, 1, 0, 1][:num],
+        )
+    task = Images((str(tmp_path),), patch=8).prepared()
+    assert (task.num_training, task.num_held_out) == (10, 3)
+    assert np.array_equal(task.held_out_image(1)[0], pixels_of(301))
+
+
+def test_images_of_one_class_are_refused(tmp_path):
+    (tmp_path / "all" / "cat").mkdir(parents=True)
+    (tmp_path / "all" / "cat" / "a.png").write_bytes(encoded(pixels_of(0)))
+    npz(tmp_path / "one.npz", 10, classes=1)
+    for name in ("all", "one.npz"):
+        with pytest.raises(ValueError, match="at least 2 classes wanted"):
+            Images((str(tmp_path / name),)).prepared()
+
+
+def test_a_folder_that_cannot_be_read_is_refused(tmp_path, monkeypatch):
+    for name in ("cat", "dog", "dog/closed"):
+        (tmp_path / "all" / name).mkdir(parents=True)
+        (tmp_path / "all" / name / "a.png").write_bytes(encoded(pixels_of(0)))
+    scandir = os.scandir
+
+    def refuse(path="."):
+        if "closed" in os.fspath(path):
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError, match="closed"):
+        open_images([str(tmp_path / "all")])
+
+
+def test_names_that_are_not_utf_8_are_read_and_told_apart(tmp_path):
+    for number, name in enumerate((b"cat", b"\xff")):
+        (tmp_path / "all" / os.fsdecode(name)).mkdir(parents=True)
+        (tmp_path / "all" / os.fsdecode(name) / os.fsdecode(b"\xfe.png")).write_bytes(encoded(pixels_of(number)))
+    source = FolderSource(tmp_path / "all")
+    assert source.classes == ("cat", r"\xff")
+    before = source.digest
+    path = tmp_path / "all" / "cat" / os.fsdecode(b"\xfe.png")
+    path.rename(path.with_name(os.fsdecode(b"\xfd.png")))
+    assert FolderSource(tmp_path / "all").digest != before
+    task = Images((str(tmp_path / "all"),), patch=8, test_share=0.5).prepared()
+    assert (task.num_training, task.num_held_out) == (1, 1)
+
+
+def test_what_was_left_out_before_a_kill_is_counted_and_no_more(tmp_path, caplog):
+    names = [encoded(pixels_of(number)) for number in range(600)]
+    path = parquet(tmp_path / "a.parquet", [b"rot", *names[1:]], [0, 1] * 300)
+
+    def cut(_, done, total):
+        if done > total / 2:
+            raise PowerCut
+
+    with pytest.raises(PowerCut):
+        stored(open_images([str(path)]), skip=True, on_progress=cut)
+    assert ImageStore(stored(open_images([str(path)]), skip=True)).skipped == 1
+    assert "1 of 600 images left out" in caplog.text
+    assert "None" not in caplog.text
 
 
 def test_data_sets_of_other_classes_do_not_mix(tmp_path):

@@ -131,6 +131,11 @@ def test_train_and_test_folders_of_a_data_set_are_taken_as_such(folder, tmp_path
         Image.fromarray(pixels_of(99)).save(tmp_path / "both" / "test" / name / "x.png")
     task = task_of(tmp_path / "both")
     assert (task.num_training, task.num_held_out) == (20, 2)
+    os.rename(tmp_path / "both" / "test", tmp_path / "both" / "val")
+    task = task_of(tmp_path / "both")
+    assert (task.classes, task.num_training, task.num_held_out) == (("cat", "dog"), 20, 2)
+    with pytest.raises(ValueError, match=r"a folder train of folders, which is no class; give .*both/train"):
+        task_of(tmp_path / "both", test=str(tmp_path / "both" / "val"))
     with pytest.raises(ValueError, match="trained on too"):
         task_of(tmp_path / "both" / "train", test=str(tmp_path / "both" / "train"))
 
