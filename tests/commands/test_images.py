@@ -38,7 +38,7 @@ def finished(tmp_path_factory):
     root = tmp_path_factory.mktemp("images")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RELNET_DATA", str(root / "data"))
-        assert cli.main(["train", "images", "--mixer", "birn", *TINY, "--out", str(root / "run")]) == 0
+        assert cli.main(["train", "images", "--mixer", "birn", "--heads", "1", *TINY, "--out", str(root / "run")]) == 0
     return root
 
 
