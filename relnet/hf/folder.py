@@ -33,8 +33,8 @@ def tokenizer_of(task: Any) -> PreTrainedTokenizerFast | None:
     # What it puts around a text, such as an end, no text had in training.
     found.post_processor = processors.Sequence([])
     # A file of its own says nothing of which tokens are special.
-    special = {} if path.is_file() else AutoTokenizer.from_pretrained(name).special_tokens_map
-    return PreTrainedTokenizerFast(tokenizer_object=found, **special)
+    whole: Any = None if path.is_file() else AutoTokenizer.from_pretrained(name)
+    return PreTrainedTokenizerFast(tokenizer_object=found, **({} if whole is None else whole.special_tokens_map))
 
 
 def export(
@@ -111,7 +111,7 @@ def load(folder: str | Path) -> tuple[RelnetForCausalLM, Any]:
             f"{folder} has no tokenizer.json, so nothing turns a prompt into tokens; save a tokenizer there"
         )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     except Exception as error:
         # Whatever a damaged file makes tokenizers and transformers raise.
         raise ValueError(

@@ -113,8 +113,8 @@ class RelnetForCausalLM(StrictlyLoaded, PreTrainedModel, GenerationMixin):
         # Masks and caches that do not fit are refused where they are read.
         fits = mask is None or (isinstance(mask, Tensor) and mask.shape == ids.shape)
         if max_new_tokens is not None and fits and past.batch_size in (-1, len(ids)):
-            new, real = (None if part is None else part[:, past.length :] for part in (ids, mask))
-            check_room(self.config.context, new, real, past.state, max_new_tokens)
+            real = None if mask is None else mask[:, past.length :]
+            check_room(self.config.context, ids[:, past.length :], real, past.state, max_new_tokens)
 
     def _prepare_cache_for_generation(
         self,

@@ -223,7 +223,8 @@ class SequenceModel(nn.Module):
         self._check_state(state)
         rows = next(iter(vars(state.mixers[0]).values())).shape[0]
         for block, mixer_state in zip(self.blocks, state.mixers, strict=True):
-            block.mixer.check_state(mixer_state, rows)
+            mixer: Any = block.mixer
+            mixer.check_state(mixer_state, rows)
         state.save(path, self.fingerprint())
 
     def load_state(self, path: str | Path) -> ModelState:
