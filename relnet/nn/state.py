@@ -172,13 +172,13 @@ class State:
 
         owner: as given to `save`; None: whoever it is.
         """
+        if Path(path).is_dir():
+            raise ValueError(f"{path} is not a saved state but a folder; save one with state.save(path)")
         try:
-            if Path(path).is_dir():
-                raise IsADirectoryError("a folder")
             with safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
                 header = json.loads((file.metadata() or {}).get("relnet_state", "null"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (safetensors.SafetensorError, json.JSONDecodeError, IsADirectoryError) as error:
+        except (safetensors.SafetensorError, json.JSONDecodeError) as error:
             raise ValueError(f"{path} is not a saved state ({error}); save one with state.save(path)") from None
         if not isinstance(header, dict) or not {"format", "structure"} <= header.keys():
             raise ValueError(f"{path} is a safetensors file, but not a saved state; save one with state.save(path)")
