@@ -105,12 +105,16 @@ class Attention(Mixer):
     def extra_repr(self) -> str:
         return f"heads={self.heads}, positions={self.positions}, causal={self.causal}, explicit={self.explicit}"
 
-    def bias(self, pairs: Pairs, real: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """Return what is added to the scores, (B or 1, H or 1, S, T): -inf at invalid pairs; or None where is_causal says it all."""
+    def bias(self, pairs: Pairs, real: Tensor, dtype: torch.dtype, targets: slice | None = None) -> Tensor | None:
+        """Return what is added to the scores of a block of targets, all when None, (B or 1, H or 1, J, T): -inf at invalid pairs.
+
+        None where there is nothing to add.
+        """
+        targets = targets or slice(0, pairs.num_targets)
         bias = None
         if self.positions == "alibi":
-            bias = alibi_bias(self.heads, real[:, pairs.offset :], real, dtype)
-        invalid = pairs.invalid_by_head()
+            bias = alibi_bias(self.heads, real[:, pairs.offset :][:, targets], real, dtype)
+        invalid = pairs.invalid_by_head(targets)
         if invalid is None:
             return bias
         # A pad target without a real source attends to all: finite, and set to 0 in the end.

@@ -80,8 +80,8 @@ def relation_map(
     """Return how strongly each source enters each target, (B, H, S, T), 0 where a source does not count.
 
     x (B, T, width), mask (B, T) bool: what the mixer is given. sources: (B, T) bool, which ones to look at, True = wanted; the strengths
-    of those sum to 1. targets: which positions. ValueError for an LSTM, which has no pairs, for "scale" of a mixer without an exact or RMS
-    pair norm, and for masks that do not fit.
+    of those sum to 1. targets: which positions, in steps of 1; only theirs are computed. ValueError for an LSTM, which has no pairs, for
+    "scale" of a mixer without an exact or RMS pair norm, for other steps, and for masks that do not fit.
 
     >>> from relnet.nn import CausalRN
     >>> relation_map(CausalRN(16), torch.randn(1, 3, 16)).sum(-1).round(decimals=3)
@@ -96,13 +96,17 @@ def relation_map(
         )
         raise ValueError(f"this {type(mixer).__name__} has {what}")
     check_mask("sources", sources, x.shape[0], x.shape[1], x.device)
+    first, last, step = targets.indices(x.shape[1])
+    if step != 1:
+        raise ValueError(f"targets in steps of {step}; give a slice in steps of 1")
+    targets = slice(first, max(first, last))
     with torch.no_grad():
         x = mixer.enter(x, mask)
         if isinstance(mixer, RELATIONS):
             values = _relation(mixer, x, mask, targets, quantity)
         else:
             values = (_attention if isinstance(mixer, Attention) else _linear_attention)(mixer, x, mask, targets)
-        invalid = _invalid(mixer, x, mask)[:, :, targets]
+        invalid = _invalid(mixer, x, mask, targets)
         if sources is not None:
             invalid = invalid | ~sources[:, None, None]
         if quantity == "scale":
@@ -112,13 +116,16 @@ def relation_map(
         return values.softmax(-1).masked_fill(values.isneginf(), 0.0)
 
 
-def _invalid(mixer: Any, x: Tensor, mask: Tensor | None) -> Tensor:
-    """The pairs that do not count, (B or 1, H or 1, T, T) bool."""
-    # Attention's are called limits.
+def _pairs(mixer: Any, x: Tensor, mask: Tensor | None) -> Pairs:
+    # Attention's windows are called limits.
     windows = tuple(window or 0 for window in getattr(mixer, "windows", None) or getattr(mixer, "limits", ()))
-    length = x.shape[1]
-    invalid = Pairs(length, length, mixer.causal, mask, windows, x.device).invalid_by_head()
-    return torch.zeros(1, 1, length, length, dtype=torch.bool, device=x.device) if invalid is None else invalid
+    return Pairs(x.shape[1], x.shape[1], mixer.causal, mask, windows, x.device)
+
+
+def _invalid(mixer: Any, x: Tensor, mask: Tensor | None, targets: slice) -> Tensor:
+    """The pairs that do not count, (B or 1, H or 1, targets, T) or (1, 1, 1, 1) bool."""
+    invalid = _pairs(mixer, x, mask).invalid_by_head(targets)
+    return torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=x.device) if invalid is None else invalid
 
 
 def _relation(mixer: Any, x: Tensor, mask: Tensor | None, targets: slice, quantity: Quantity) -> Tensor:
@@ -159,13 +166,14 @@ def _in_blocks(pairs: Callable[[Tensor, Tensor], Tensor], source: Tensor, target
 def _attention(mixer: Any, x: Tensor, mask: Tensor | None, targets: slice) -> Tensor:
     """The scores: their softmax is what attention weighs values by."""
     query, key, _ = (split_heads(part, mixer.heads) for part in mixer.query_key_value(x).chunk(3, -1))
-    pairs = Pairs(x.shape[1], x.shape[1], mixer.causal, mask, mixer.limits, x.device)
+    query = query[:, :, targets]
+    pairs = _pairs(mixer, x, mask)
     real = pairs.rank() - 1
     if mixer.positions == "rope":
-        query, key = rotate(query, real), rotate(key, real)
+        query, key = rotate(query, real[:, targets]), rotate(key, real)
     scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
-    bias = mixer.bias(pairs, real, scores.dtype)
-    return (scores if bias is None else scores + bias)[:, :, targets]
+    bias = mixer.bias(pairs, real, scores.dtype, targets)
+    return scores if bias is None else scores + bias
 
 
 def _linear_attention(mixer: Any, x: Tensor, mask: Tensor | None, targets: slice) -> Tensor:

@@ -58,14 +58,14 @@ class Pairs:
         low = max(0, first + self.offset - window + 1) if window and self.key_mask is None else 0
         return low, last + self.offset
 
-    def invalid_by_head(self) -> Tensor | None:
-        """Return all invalid pairs, (B or 1, H or 1, S, T) bool, or None where every pair is valid by shape."""
-        everywhere = slice(0, self.num_targets), slice(0, self.num_sources)
-        masks = [self.invalid(window, *everywhere) for window in self.windows or (0,)]
+    def invalid_by_head(self, targets: slice | None = None) -> Tensor | None:
+        """Return the invalid pairs of all targets, or of a block, (B or 1, H or 1, J, T) bool; None where all are valid by shape."""
+        targets = targets or slice(0, self.num_targets)
+        masks = [self.invalid(window, targets, slice(0, self.num_sources)) for window in self.windows or (0,)]
         found = [mask for mask in masks if mask is not None]
         if not found:
             return None
-        shape = (max(mask.shape[0] for mask in found), 1, self.num_targets, self.num_sources)
+        shape = (max(mask.shape[0] for mask in found), 1, targets.stop - targets.start, self.num_sources)
         nothing = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=self.device)
         return torch.cat([(nothing if mask is None else mask).expand(shape) for mask in masks], dim=1)
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from relnet import nn
 from relnet.nn import relation_maps
@@ -97,7 +98,8 @@ def test_blocks_and_chosen_targets_and_sources_change_nothing(name, monkeypatch)
     x = random_values(2, 6, WIDTH, dtype=torch.float64)
     whole = nn.relation_map(mixer, x, MASK)
     monkeypatch.setattr(relation_maps, "BLOCK", 70)
-    assert_close(nn.relation_map(mixer, x, MASK, targets=slice(4, 6)), whole[:, :, 4:], 1e-12)
+    for targets in (slice(4, 6), slice(1, 3), slice(-2, None), slice(2, 99)):
+        assert_close(nn.relation_map(mixer, x, MASK, targets=targets), whole[:, :, targets], 1e-12)
     sources = torch.tensor([[True, True, True, False, True, False]]).expand(2, -1)
     some = whole * sources[:, None, None]
     expected = some / some.sum(-1, keepdim=True)
@@ -115,6 +117,33 @@ def test_pairs_are_never_all_in_memory_at_once(monkeypatch):
     nn.relation_map(make_mixer(nn.BiRNConfig(hidden=32)), random_values(1, 300, WIDTH))
     assert max(largest) <= 2**12
     assert sum(largest) == 300 * 300 * 32
+
+
+class LargestTensor(TorchDispatchMode):
+    """The most numbers that a tensor has had inside the block."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor):
+            self.numel = max(self.numel, out.numel())
+        return out
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_the_map_of_one_target_never_holds_all_pairs(name):
+    mixer = make_mixer(MIXERS[name])
+    x, mask = random_values(1, 512, WIDTH), torch.ones(1, 512).bool()
+    mask[:, :7] = False
+    with LargestTensor() as largest:
+        nn.relation_map(mixer, x, mask, targets=slice(-1, None))
+    assert 0 < largest.numel < 512 * 512 / 2
+
+
+def test_no_targets_have_an_empty_map():
+    for config in (nn.CausalRNConfig(hidden=8), nn.AttentionConfig(3, positions="alibi"), nn.LinearAttentionConfig(3)):
+        assert nn.relation_map(make_mixer(config), random_values(2, 4, WIDTH), targets=slice(3, 1)).shape[-2:] == (0, 4)
 
 
 def test_norms_beyond_the_range_of_float32_keep_their_shares():
@@ -149,6 +178,7 @@ def test_the_inputs_of_mixers_are_their_real_ones():
         (nn.LinearCausalRNConfig(hidden=8), {"quantity": "scale"}, "no scale of a pair"),
         (nn.AttentionConfig(3), {"quantity": "scale"}, "no scale of a pair"),
         (nn.CausalRNConfig(hidden=8), {"quantity": "weight"}, "quantity"),
+        (nn.CausalRNConfig(hidden=8), {"targets": slice(0, 4, 2)}, "steps of 1"),
         (nn.CausalRNConfig(hidden=8), {"sources": torch.ones(1, 3).bool()}, "sources"),
     ],
 )
