@@ -20,13 +20,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "base": {},
     "head of 64 in block 2": {"head_width": 64},
     "heads of 128 in block 2": {"head_width": 128},
+    "heads of 256 in block 2": {"head_width": 256},
     "4 heads in block 2": {"heads": 4},
+    "3 asks": {"asks": 3},
+    "3 asks, heads of 256": {"asks": 3, "head_width": 256},
+    "3 asks, batches of 16": {"asks": 3, "batch_size": 16},
     "windows to 7": {"windows": (1, 2, 3, 4, 5, 6, 7)},
     "width 192, window heads of 64": {"width": 192, "window_width": 64},
     "learning rate 2e-3": {"lr": 2e-3},
     "learning rate 5e-4": {"lr": 5e-4},
 }
-IDEAS = (*SETTINGS, "uniform strings", "20 letters always", "RMS pair norm", "no windows")
+IDEAS = (*SETTINGS, "strings from 1 letter", "uniform strings", "20 letters always", "RMS pair norm", "no windows")
 
 
 def config(idea: str, steps: int, seed: int) -> run.RunConfig:
@@ -35,6 +39,9 @@ def config(idea: str, steps: int, seed: int) -> run.RunConfig:
     if idea == "uniform strings":
         task: tasks.AnyTask = tasks.Copying(length=20, layout="jelassi2024", min_length=5)
         return dataclasses.replace(made, task=task)
+    if idea == "strings from 1 letter":
+        assert isinstance(made.task, tasks.UnrepeatedCopying)
+        return dataclasses.replace(made, task=dataclasses.replace(made.task, min_length=1))
     if idea == "20 letters always":
         return dataclasses.replace(made, task=tasks.UnrepeatedCopying(length=20))
     if idea == "RMS pair norm":
@@ -64,12 +71,15 @@ def main() -> None:
         rows = exam.evaluate(subject, task, lengths=LENGTHS, num=64, batch_size=16, modes=["teacher_forced"])
         with arguments.json.open("a") as file:
             for row in rows:
-                kept = {name: value for name, value in dataclasses.asdict(row).items() if name != "first_errors"}
+                kept: dict[str, Any] = {"wrong_at_first_letter": row.first_errors.count(0)}
+                kept |= {name: value for name, value in dataclasses.asdict(row).items() if name != "first_errors"}
                 facts = {"steps": trained.result.steps, "train_seed": arguments.seed, "commit": trained.result.commit}
                 facts |= {"machine": trained.result.machine, "wall_seconds": trained.result.wall_seconds}
                 file.write(json.dumps(kept | facts) + "\n")
-        shown = {row.length: f"{row.exact}/{row.items}, letters {row.letters_right / row.letters:.4f}" for row in rows}
-        print(idea, shown, flush=True)
+        print(f"{idea}, seed {arguments.seed}: {trained.result.wall_seconds:.0f} s")
+        for row in rows:
+            begun = row.first_errors.count(0)
+            print(f"  {row.length}: {row.exact}/{row.items} exact, {begun} wrong at the first letter", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,14 @@ from relnet.report.reading import FORMAT
 # What one cannot tell from the lines themselves: the command, where they do not name it, and what they are about.
 FILES = {
     "bench.jsonl": ("make bench", "speed of the ops beside attention"),
+    "curvature-cifar-hessian.jsonl": (
+        "python bench/curvature_robustness.py FOLDER --operator hessian",
+        "accuracy on CIFAR-10 under attack by penalty ([curvature.md](curvature.md))",
+    ),
+    "curvature-cifar-jacobian.jsonl": (
+        "python bench/curvature_robustness.py FOLDER --operator jacobian",
+        "accuracy on CIFAR-10 under attack by penalty ([curvature.md](curvature.md))",
+    ),
     "curvature-cost.jsonl": (
         "python bench/curvature_cost.py --json results/curvature-cost.jsonl",
         "seconds a step of each curvature penalty as multiples of a plain one, memory over 200 steps",
@@ -37,9 +45,17 @@ FILES = {
         "python bench/interpolation.py RUN",
         "a backend by interpolation, which would be slower than `blocked` and less exact",
     ),
+    "length-ideas.jsonl": (
+        "python bench/length_ideas.py RUNS --json results/length-ideas.jsonl",
+        "what helps a CausalRN to copy beyond its length ([exam.md](exam.md))",
+    ),
     "retrieval.jsonl": (
         "relnet inspect RUN --retrieval 64",
         "whether a copying model's strongest relation is the letter to be said",
+    ),
+    "theory.jsonl": (
+        "relnet theory",
+        "hand-set models: errors, ablations, and what states can hold ([exam.md](exam.md))",
     ),
     "theory-training.jsonl": (
         "python bench/theory_training.py",

@@ -248,9 +248,9 @@ def generate(model: "SequenceModel", ids: Tensor, max_new_tokens: int, **options
     """Return the tokens that follow each prompt, (B, N) int64, NO_TOKEN (-1) after a row has stopped; N <= max_new_tokens.
 
     ids: prompts (B, P), at least one real token a row; mask: (B, P) bool, True = real token: prompts padded left, right or inside;
-    state: go on from there; temperature, top_k, top_p, min_p, repetition_penalty: see `Sampling`, greedy by default;
-    stop_tokens: one or several, said once and last; seed: of the draws; chunk_tokens: read prompts in pieces of so many tokens, which
-    takes less memory for the same result.
+    state: go on from there; which tokens it has read is not known: the repetition penalty speaks of these prompts and answers only;
+    temperature, top_k, top_p, min_p, repetition_penalty: see `Sampling`, greedy by default; stop_tokens: one or several, said once and
+    last; seed: of the draws; chunk_tokens: read prompts in pieces of so many tokens, which takes less memory for the same result.
     Raises ValueError for an empty prompt, more tokens than the model's context, logits that are not finite, and arguments out of range.
 
     >>> from relnet import nn

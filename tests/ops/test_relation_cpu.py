@@ -122,6 +122,24 @@ def test_bits_depend_on_the_threads_asked_for_only(rows, threads):
             assert_close(got, want, 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("rows", "length", "heads", "windows", "mask"),
+    [(1, 700, 1, None, None), (1, 130, 3, [2, None, 100], "inner"), (3, 200, 1, None, "empty row"), (1, 63, 1, None, None)],
+)
+def test_one_target_is_shared_out_among_threads(rows, length, heads, windows, mask, threads):
+    source, target = draw(0, rows, length, 48, dtype=torch.float32), draw(1, rows, 1, 48, dtype=torch.float32)
+    form = {"heads": heads, "windows": windows, "key_mask": make_mask(mask, rows, length) if mask else None}
+    x, q = source.double().requires_grad_(), target.double().requires_grad_()
+    y = ops.relation_mean(x, q, backend="reference", **form)
+    expected = (y, *torch.autograd.grad(y.sum(), (x, q)))
+    for number in (1, 2, 3, 5):
+        threads(number)
+        first = run(source, target, **form)
+        for got, again, want in zip(first, run(source, target, **form), expected, strict=True):
+            assert_same_bits(got, again)
+            assert_close(got, want, 1e-6)
+
+
 def test_calls_from_several_python_threads_give_the_same_bits(threads):
     threads(2)
     source, target = draw(0, 2, 90, 64, dtype=torch.float32), draw(1, 2, 90, 64, dtype=torch.float32)

@@ -87,6 +87,15 @@ int border(int c, int cuts, int length, int step, bool causal, bool reversed) {
 
 // ---- forward ----
 
+template <class T>
+void write_mean(const Geometry& g, int64_t b, int64_t h, int j, const float* total, T* y) {
+    const int count = g.ranges(b, h).high[j] - g.ranges(b, h).low[j];
+    const float share = count ? 1.0f / float(count) : 0.0f;
+    T* out = y + g.at(b, h, j, g.S);
+    // An empty sum is 0 whatever the rest holds.
+    for (int c = 0; c < g.d; c++) from_float(count ? total[c] * share : 0.0f, out[c]);
+}
+
 template <int R, class T, class Psi>
 void forward_targets(const Geometry& g, const Psi& psi, int64_t b, int64_t h, int j, const float* p, int first_source, float* memory, T* y) {
     const Ranges& see = g.ranges(b, h);
@@ -112,25 +121,19 @@ void forward_targets(const Geometry& g, const Psi& psi, int64_t b, int64_t h, in
         const float *row = q + r * g.width, *s = scales + r * stride;
         forward_tile<1>(psi, row, p, s, stride, total + r * g.width, g.width, see.low[j + r], std::min(first, see.high[j + r]));
         if (R > 1) forward_tile<1>(psi, row, p, s, stride, total + r * g.width, g.width, std::max(last, see.low[j + r]), see.high[j + r]);
-        const int count = see.high[j + r] - see.low[j + r];
-        const float share = count ? 1.0f / float(count) : 0.0f;
-        T* out = y + g.at(b, h, j + r, g.S);
-        // An empty sum is 0 whatever the rest holds.
-        for (int c = 0; c < g.d; c++) from_float(count ? total[r * g.width + c] * share : 0.0f, out[c]);
+        write_mean(g, b, h, j + r, total + r * g.width, y);
     }
 }
 
-// One target, as in decoding: sources are read a few at a time and met while they are in the innermost cache, where reading all of them
-// first takes most of the time.
+// total = the sum over sources [low, high) for one target, as in decoding: sources are read a few at a time and met while they are in the
+// innermost cache, where reading all of them first takes most of the time.
 template <class T, class Psi>
-bool forward_one_target(const Geometry& g, const Psi& psi, int64_t b, int64_t h, int j, T* y) {
+bool forward_one_target(const Geometry& g, const Psi& psi, int64_t b, int64_t h, int j, int low, int high, float* total) {
     constexpr int ROWS = 32;
-    const Ranges& see = g.ranges(b, h);
     const std::vector<int>& real = g.row(b).real;
-    const int low = see.low[j], high = see.high[j];
-    float* q = scratch(size_t(ROWS + 2) * g.width + ROWS + 64);
+    float* q = scratch(size_t(ROWS + 1) * g.width + ROWS + 64);
     if (!q) return false;
-    float *total = q + g.width, *p = total + g.width, *scratch_scales = p + size_t(ROWS) * g.width;
+    float *p = q + g.width, *scratch_scales = p + size_t(ROWS) * g.width;
     float* kept = g.scales(b, h, j);
     read_row(static_cast<const T*>(g.a.target) + g.at(b, h, j, g.S), q, g.d, g.centred);
     std::fill(total, total + g.width, 0.0f);
@@ -145,15 +148,38 @@ bool forward_one_target(const Geometry& g, const Psi& psi, int64_t b, int64_t h,
             std::fill(scales, scales + num, Psi::unit);
         forward_tile<1>(psi, q, p, scales, 0, total, g.width, 0, num);
     }
-    const float share = high > low ? 1.0f / float(high - low) : 0.0f;
-    T* out = y + g.at(b, h, j, g.S);
-    for (int c = 0; c < g.d; c++) from_float(high > low ? total[c] * share : 0.0f, out[c]);
     return true;
+}
+
+// All there is of targets is one: where rows and heads are too few for the threads, its sources are shared out among them.
+template <class T, class Psi>
+int forward_single(const Geometry& g, T* y) {
+    constexpr int FEWEST = 64;  // Sources that are worth a thread's while.
+    const int64_t pieces = g.a.batch * g.a.heads, threads = g.a.num_threads;
+    const bool enough = pieces % threads == 0 || pieces >= 8 * threads;
+    const int cuts = enough ? 1 : int(std::max<int64_t>(1, std::min<int64_t>(threads, g.T / FEWEST)));
+    std::vector<float> totals(size_t(pieces * cuts) * g.width);
+    std::atomic<int> failed{0};
+    parallel(g.a.num_threads, pieces * cuts, [&](int64_t item) {
+        const int64_t piece = item / cuts, b = piece / g.a.heads, h = piece % g.a.heads, c = item % cuts;
+        const int low = g.ranges(b, h).low[0], count = g.ranges(b, h).high[0] - low;
+        const int first = low + int(count * c / cuts), last = low + int(count * (c + 1) / cuts);
+        if (!forward_one_target<T>(g, Psi{}, b, h, 0, first, last, totals.data() + size_t(item) * g.width)) failed.store(1);
+    });
+    if (failed) return failed;
+    for (int64_t piece = 0; piece < pieces; piece++) {
+        float* total = totals.data() + size_t(piece * cuts) * g.width;
+        for (int c = 1; c < cuts; c++)
+            for (int k = 0; k < g.width; k += W) add_to(total + k, load(total + size_t(c) * g.width + k));
+        write_mean(g, piece / g.a.heads, piece % g.a.heads, 0, total, y);
+    }
+    return 0;
 }
 
 template <class T, class Psi>
 int forward(const RelnetRelation& a, void* y) {
     const Geometry g{a};
+    if (g.S == 1) return forward_single<T, Psi>(g, static_cast<T*>(y));
     const int cuts = g.cuts(g.S);
     std::atomic<int> failed{0};
     constexpr int R = FORWARD_TARGETS;
@@ -165,10 +191,6 @@ int forward(const RelnetRelation& a, void* y) {
         int j = border(c, cuts, g.S, R, a.causal, false);
         const int end = border(c + 1, cuts, g.S, R, a.causal, false);
         if (j >= end) return;
-        if (end - j == 1) {
-            if (!forward_one_target(g, psi, b, h, j, static_cast<T*>(y))) failed.store(1);
-            return;
-        }
         const Ranges& see = g.ranges(b, h);
         const int first = see.low[j], last = see.high[end - 1];
         float* p = scratch(size_t(last - first) * g.width + 2 * R * g.width + size_t(R) * g.T + 64);
