@@ -124,7 +124,12 @@ def test_bits_depend_on_the_threads_asked_for_only(rows, threads):
 
 @pytest.mark.parametrize(
     ("rows", "length", "heads", "windows", "mask"),
-    [(1, 700, 1, None, None), (1, 130, 3, [2, None, 100], "inner"), (3, 200, 1, None, "empty row"), (1, 63, 1, None, None)],
+    [
+        (1, 700, 1, None, None),
+        (1, 130, 3, [2, None, 100], "inner"),
+        (3, 200, 1, None, "empty row"),
+        (1, 63, 1, None, None),
+    ],
 )
 def test_one_target_is_shared_out_among_threads(rows, length, heads, windows, mask, threads):
     source, target = draw(0, rows, length, 48, dtype=torch.float32), draw(1, rows, 1, 48, dtype=torch.float32)
