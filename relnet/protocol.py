@@ -4,9 +4,11 @@
     FOLDER/known.jsonl                           results by model content, which a second call takes from here
     FOLDER/CANDIDATE/TASK-LENGTH/lr-LR-seed-SEED one training: log, checkpoints, weights, result, candidate.json
 
-What is finished is not done again: an interrupted sitting goes on where it was, to the same numbers.
+What is finished is not done again: an interrupted sitting goes on where it was, to the same numbers. A training that diverges is told as
+that, and the sitting goes on with the others.
 """
 
+import fcntl
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -101,20 +103,34 @@ def sit(
                             paper,
                         )
                     told = replace(paper.train, lr=lr, seed=seed)
-                    model, result = _trained(candidate, paper, told, place, device, on_step)
-                    rows: list[exam.Row] = []
-                    for task, lengths in paper.examined:
-                        rows += exam.evaluate(
-                            exam.ModelSubject(model, name=candidate.name),
-                            task,
-                            lengths=lengths,
-                            seeds=(seed,),
-                            num=num,
-                            batch_size=batch_size,
-                            cache=known,
-                            on_row=on_row,
-                        )
-                    facts = _training_facts(paper, told, result)
+                    identity, model = _begun(candidate, paper, told, place)
+                    facts = {
+                        "identity": identity,
+                        "train_length": paper.task.length,
+                        "lr": lr,
+                        "train_seed": seed,
+                        "alphabet": len(tasks.LETTERS),
+                    }
+                    try:
+                        result = _train(model, identity, paper, told, place, device, on_step)
+                    except FloatingPointError as error:
+                        why = f"diverged in training at lr {lr:g} ({str(error).partition(';')[0]})"
+                        rows = _diverged(candidate.name, paper, seed, why, on_row)
+                        facts |= {"samples": told.steps * told.batch_size, "samples_to_99": None, "train_accuracy": 0.0}
+                    else:
+                        rows = []
+                        for task, lengths in paper.examined:
+                            rows += exam.evaluate(
+                                exam.ModelSubject(model.eval(), name=candidate.name),
+                                task,
+                                lengths=lengths,
+                                seeds=(seed,),
+                                num=num,
+                                batch_size=batch_size,
+                                cache=known,
+                                on_row=on_row,
+                            )
+                        facts |= _training_facts(told, result)
                     lines = add_lines(folder / "exam.jsonl", [{**asdict(row), **facts} for row in rows])
     return lines
 
@@ -122,13 +138,16 @@ def sit(
 def add_lines(path: Path, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Put results into a file of them, each in place of an earlier one to the same question, and return all that it holds.
 
-    The file is written whole or not at all. ValueError where it holds anything else.
+    The file is written whole or not at all, by one process at a time. ValueError where it holds anything else.
     """
     new = {_question(line): line for line in lines}
-    held = report.read_exam(path) if path.exists() else []
-    merged = [line for line in held if _question(line) not in new] + list(new.values())
     path.parent.mkdir(parents=True, exist_ok=True)
-    training.write_atomically(path, "".join(json.dumps(line) + "\n" for line in merged).encode())
+    # Another exam in the same folder must not lose what this one adds.
+    with open(path.with_name(f".{path.name}.lock"), "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        held = report.read_exam(path) if path.exists() else []
+        merged = [line for line in held if _question(line) not in new] + list(new.values())
+        training.write_atomically(path, "".join(json.dumps(line) + "\n" for line in merged).encode())
     return merged
 
 
@@ -136,44 +155,62 @@ def _question(line: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(line.get(key) for key in QUESTION)
 
 
-def _trained(
-    candidate: Candidate,
+def _begun(candidate: Candidate, paper: Paper, settings: TrainConfig, place: Path) -> tuple[str, nn.Module]:
+    """The candidate's identity for this paper and its model before training; ValueError where another one's training lies."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        model = candidate.build(paper.task.vocab_size, paper.context)
+    code = exam.own_code(model)
+    identity = f"{candidate.identity}, context {paper.context}" + (f", code {code[:16]}" if code else "")
+    note = place / "candidate.json"
+    if note.exists() and (found := json.loads(note.read_text())["identity"]) != identity:
+        raise ValueError(f"{place} holds a training of {found}, and {identity} is asked for; take another --out")
+    return identity, model
+
+
+def _train(
+    model: nn.Module,
+    identity: str,
     paper: Paper,
     settings: TrainConfig,
     place: Path,
     device: str,
     on_step: Callable[[StepRecord], None] | None,
-) -> tuple[nn.Module, TrainResult]:
-    identity = f"{candidate.identity}, context {paper.context}"
-    note = place / "candidate.json"
-    if note.exists() and (found := json.loads(note.read_text())["identity"]) != identity:
-        raise ValueError(f"{place} holds a training of {found}, and {identity} is asked for; take another --out")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        model = candidate.build(paper.task.vocab_size, paper.context)
-
+) -> TrainResult:
     def begin() -> None:
-        training.write_atomically(note, json.dumps({"format": FORMAT, "identity": identity}).encode())
+        content = json.dumps({"format": FORMAT, "identity": identity}).encode()
+        training.write_atomically(place / "candidate.json", content)
 
-    result = training.train(
+    return training.train(
         model, paper.task, settings, place, device=device, on_start=begin, on_step=on_step, resume=place.exists()
     )
-    return model.eval(), result
 
 
-def _training_facts(paper: Paper, settings: TrainConfig, result: TrainResult) -> dict[str, Any]:
+def _diverged(
+    name: str, paper: Paper, seed: int, why: str, on_row: Callable[[exam.Row], None] | None
+) -> list[exam.Row]:
+    """The rows of an exam that nobody sat."""
+    rows = [
+        exam.unasked(task, name, mode, length, seed, why)
+        for task, lengths in paper.examined
+        for length in lengths
+        for mode in exam.MODES
+    ]
+    for row in rows:
+        if on_row is not None:
+            on_row(row)
+    return rows
+
+
+def _training_facts(settings: TrainConfig, result: TrainResult) -> dict[str, Any]:
     steps = result.steps_to_accuracy
     return {
-        "train_length": paper.task.length,
-        "lr": settings.lr,
-        "train_seed": settings.seed,
         "parameters": result.num_parameters,
         "steps": result.steps,
         "samples": result.steps * settings.batch_size,
         "samples_to_99": None if steps is None else steps * settings.batch_size,
         "train_accuracy": result.final_accuracy,
         "wall_seconds": result.wall_seconds,
-        "alphabet": len(tasks.LETTERS),
         "machine": result.machine,
         "commit": result.commit,
     }

@@ -1,10 +1,16 @@
 import json
+import re
+import subprocess
+import sys
+import threading
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 
 from relnet import protocol, recipes, report
+from relnet.report.verdict import best
 from relnet.tasks import Copying, DuplicatedNgram, PrefixLookup
 from relnet.train import TrainConfig
 
@@ -98,6 +104,59 @@ def test_a_folder_is_not_gone_on_with_by_another_candidate_of_the_same_name(tmp_
         sit(tmp_path, [other])
     with pytest.raises(ValueError, match="each candidate needs a name of its own"):
         sit(tmp_path, candidates("lstm", "lstm"))
+
+
+def test_a_training_that_diverges_is_told_and_the_sitting_goes_on(tmp_path):
+    rows = []
+    lines = sit(tmp_path, candidates("causalrn", "lstm"), lrs=(1e38, 1e-3), on_row=rows.append)
+    asked = {(line["subject"], line["lr"]): line for line in lines}
+    assert len(lines) == len(rows) == 2 * 2 * 2 * 2
+    for name in ("causalrn", "lstm"):
+        bad, good = asked[name, 1e38], asked[name, 1e-3]
+        assert (bad["items"], bad["train_accuracy"], good["items"], good["note"]) == (0, 0.0, 5, "")
+        assert re.match(r"diverged in training at lr 1e\+38 \(update \d in .*: loss ", bad["note"])
+    assert [line["lr"] for line in best(lines)] == [1e-3] * 8
+    assert sit(tmp_path, candidates("causalrn", "lstm"), lrs=(1e38, 1e-3)) == lines
+    assert "not asked: diverged in training" in " ".join(report.verdict(lines).split())
+
+
+def test_two_exams_in_one_folder_lose_none_of_each_others_lines(tmp_path):
+    path = tmp_path / "exam.jsonl"
+
+    def add(number):
+        for length in range(20):
+            protocol.add_lines(path, [{"subject": f"s{number}", "length": length}])
+
+    workers = [threading.Thread(target=add, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(report.read_exam(path)) == 80
+
+
+@pytest.mark.slow
+def test_an_exam_that_is_killed_goes_on_to_the_same_results(tmp_path):
+    arguments = "exam --mixers causalrn lstm --tasks copying-6 --width 32 --max-steps 300 --lrs 0.003 --num 20 --device cpu --out"
+    command = [sys.executable, "-m", "relnet.cli", *arguments.split()]
+
+    def results(folder):
+        own = {"wall_seconds"}
+        return [{k: v for k, v in line.items() if k not in own} for line in report.read_exam(folder / "exam.jsonl")]
+
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    for place in ("causalrn", "lstm"):
+        checkpoints = tmp_path / "cut" / place / "copying-6" / "lr-0.003-seed-0" / "checkpoints"
+        running = subprocess.Popen(
+            [*command, str(tmp_path / "cut")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while not (checkpoints.is_dir() and any(checkpoints.glob("step-*"))):
+            assert running.poll() is None, "it ended before it was killed"
+            time.sleep(0.05)
+        running.kill()
+        running.wait()
+    subprocess.run([*command, str(tmp_path / "cut")], check=True, capture_output=True)
+    assert results(tmp_path / "cut") == results(tmp_path / "whole")
 
 
 def test_the_same_seed_gives_the_same_untrained_weights_and_leaves_the_generator_alone(tmp_path):

@@ -24,7 +24,8 @@ class Exam:
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of finished runs."""
     lengths: tuple[int, ...] = ()
-    """Letters in the strings; default: the trained length."""
+    """Letters in the strings; default: the trained length, of candidates half of it to five times it. Over text: words (copies),
+    entries (phone-book), tokens of a paragraph (question-answering)."""
     num: int = 320
     """Strings a length and seed."""
     seeds: tuple[int, ...] = (0,)
@@ -50,6 +51,11 @@ class Exam:
         if not self.runs:
             raise ValueError(
                 "no run folder given; give the folders that relnet train made, or candidates (--model, --mixers, --hf, --hf-config)"
+            )
+        if self.candidates != Candidates():
+            raise ValueError(
+                "a run sits the exam of its own task, as it was trained: --tasks, --lrs, --out and the like are for candidates "
+                "(--model, --mixers, --hf, --hf-config)"
             )
         for folder in self.runs:
             if isinstance(run.read_config(folder).task, tasks.Text):

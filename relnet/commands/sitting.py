@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -18,6 +18,8 @@ from relnet.train import StepRecord, TrainConfig, choose_device
 # Tasks over text, for models with a tokenizer; lengths are words, letters, entries, and tokens of a paragraph.
 TEXT_TASKS = ("text-copy", "shuffled-copy", "uniform-copy", "phone-book", "question-answering")
 TEXT_LENGTHS = (10, 20, 50, 100)
+# Updates that a kill loses at most.
+CHECKPOINT_EVERY = 100
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,14 @@ class Candidates:
     """Blocks of models that are trained."""
     equal: recipes.Equal = "width"
     """Whether models that are trained have equal width, or as many parameters as the first."""
-    positions: Literal["learned", "none"] = "learned"
-    """Of --mixers."""
+    positions: Literal["learned", "none"] = "none"
+    """Of --mixers. Learned ones end at the longest length asked, and those beyond the trained length are never trained."""
     max_steps: int = 1000
     """Most updates a training; it stops once 99 % has stayed for 20."""
     train_batch: int = 64
     """Rows an update, each with one example of the trained length or several shorter ones."""
-    lrs: tuple[float, ...] = (1e-3,)
-    """Learning rates to try; the best one in training is shown, all are kept."""
+    lrs: tuple[float, ...] = (3e-4, 1e-3, 3e-3)
+    """Learning rates to try, each a training; the best one in training is shown, all are kept."""
     text: Path | None = None
     """Text file that text-copy and shuffled-copy take passages from."""
     squad: Path | None = None
@@ -69,7 +71,11 @@ def examine(
 ) -> None:
     """Train and examine all who were named; print the verdict, draw the figures."""
     began = time.monotonic()
-    settings = TrainConfig(steps=asked.max_steps, batch_size=asked.train_batch, checkpoint_every=asked.max_steps)
+    # Refused now, not after minutes of training.
+    for name, value in (("num", num), ("batch-size", batch_size)):
+        if value < 1:
+            raise ValueError(f"--{name} {value}: at least 1 wanted")
+    settings = TrainConfig(steps=asked.max_steps, batch_size=asked.train_batch, checkpoint_every=CHECKPOINT_EVERY)
     trained = recipes.candidates(
         asked.mixers, asked.hf_config, asked.model, asked.width, asked.depth, asked.equal, asked.positions
     )
@@ -77,6 +83,7 @@ def examine(
     with run.run_folder(asked.out, "exam") as folder, _told_how_to_go_on(folder), contextlib.ExitStack() as shown:
         status.print(f"exam in {folder}")
         progress: TrainingProgress
+        lines: list[dict[str, Any]] = []
 
         def start(what: str, paper: protocol.Paper) -> None:
             nonlocal progress
@@ -90,25 +97,27 @@ def examine(
             shown.close()
             _show(row)
 
-        lines = protocol.sit(
-            trained,
-            papers,
-            folder,
-            lrs=asked.lrs,
-            seeds=seeds,
-            num=num,
-            batch_size=batch_size,
-            device=device,
-            on_train=start,
-            on_step=step,
-            on_row=show,
-        )
-        shown.close()
+        # Those who are taken as they are come first: a wrong name or file is found before anything is trained.
         for name in asked.hf:
             rows = _pretrained(
                 asked, name, lengths, seeds, num, batch_size, device, exam.ResultCache(folder / "known.jsonl")
             )
             lines = protocol.add_lines(folder / "exam.jsonl", [asdict(row) for row in rows])
+        if trained:
+            lines = protocol.sit(
+                trained,
+                papers,
+                folder,
+                lrs=asked.lrs,
+                seeds=seeds,
+                num=num,
+                batch_size=batch_size,
+                device=device,
+                on_train=start,
+                on_step=step,
+                on_row=show,
+            )
+        shown.close()
     out.print(report.verdict(lines))
     if any(line["items"] for line in lines):
         out.print("figures: " + ", ".join(map(str, report.exam_figures(lines, folder))))

@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from relnet.tasks import Copying, DuplicatedNgram, score
 from relnet.theory.ablations import NEEDED, NOT_NEEDED
 from relnet.train.log import commit, machine, versions
 
+Row = dict[str, Any]
 FORMAT = 1
 HAND_SET = {"causalrn": theory.CopyingRN, "transformer": theory.CopyingTransformer}
 # Longest strings of small alphabets: (n, a).
@@ -31,7 +33,7 @@ class Theory:
     """Check by running it what docs/theory.md proves: hand-set models that copy, what breaks them, what states can hold."""
 
     out: Path | None = None
-    """Folder for theory.jsonl and theory.png; default: a new one under $RELNET_RUNS or ./runs."""
+    """Folder for theory.jsonl and theory.png; one that was begun is gone on with. Default: a new one under $RELNET_RUNS or ./runs."""
     ngrams: tuple[int, ...] = (3, 4)
     """The n of the hand-set models."""
     lengths: tuple[int, ...] = (20, 50, 100, 200)
@@ -49,54 +51,52 @@ class Theory:
             raise ValueError("ngrams or lengths are empty: give at least one each")
         with run.run_folder(self.out, "theory") as folder:
             folder.mkdir(parents=True, exist_ok=True)
-            path = folder / "theory.jsonl"
+            path, figure = folder / "theory.jsonl", folder / "theory.png"
+            if figure.exists():
+                raise ValueError(f"{folder} holds a finished relnet theory; take another --out")
+            asked = {"ngrams": list(self.ngrams), "lengths": list(self.lengths), "num": self.num, "seed": self.seed}
+            done = report.read_theory(path) if path.exists() else []
+            if any(row["asked"] != asked for row in done):
+                raise ValueError(
+                    f"{path} was begun with {done[0]['asked']}, and {asked} is asked for; take another --out"
+                )
             origin = {
                 "format": FORMAT,
-                "seed": self.seed,
+                "asked": asked,
                 "commit": commit(),
                 "machine": machine(torch.device("cpu")),
                 "versions": versions(),
             }
-            rows = self._rows()
-            # Before the file is made: a mistake leaves none.
-            first = next(rows)
-            with path.open("x") as file:
-                for row in (first, *rows):
-                    file.write(json.dumps(row | origin) + "\n")
-                    file.flush()
+            questions = list(self._questions())
+            for number, question in enumerate(questions[len(done) :], len(done) + 1):
+                status.print(f"{number} of {len(questions)}")
+                row = question()
+                # Only now: a mistake leaves no file.
+                with exam.appending(path) as file:
+                    file.write(json.dumps(row | {"seed": self.seed} | origin).encode() + b"\n")
             out.print(report.theory_tables(report.read_theory(path)))
-            out.print(f"figure: {report.theory_figure(path, folder / 'theory.png')}")
+            out.print(f"figure: {report.theory_figure(path, figure)}")
             out.print(f"JSON lines: {path}")
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def _questions(self) -> Iterator[Callable[[], Row]]:
+        """What is measured, one row each, always in this order."""
         for name, kind in HAND_SET.items():
             for n in self.ngrams:
-                settings = kind(n=n)
-                subject = exam.ModelSubject(settings.build(), name)
+                # Made once, for all lengths.
+                subject = exam.ModelSubject(kind(n=n).build(), name)
                 for length in self.lengths:
-                    status.print(f"{name}, n = {n}, {length} letters")
-                    yield {"kind": "error", "model": name, **self._errors(subject, n, length)}
+                    yield partial(self._errors, subject, n, length)
             for n, alphabet in LONGEST:
-                settings = kind(n=n, alphabet=alphabet)
-                string = theory.de_bruijn(n, alphabet)
-                right = int(theory.first_errors(settings.build(), string[None])[0]) < 0
-                found = {"n": n, "alphabet": alphabet, "length": len(string), "kappa": settings.kappa, "right": right}
-                yield {"kind": "longest", "model": name, **found}
-        yield from self._ablations(max(self.ngrams))
+                yield partial(_longest, name, kind(n=n, alphabet=alphabet))
+        for needed, changes in ((False, NOT_NEEDED), (True, NEEDED)):
+            for change, settings in changes.items():
+                yield partial(self._ablation, change, needed, theory.CopyingRN(n=max(self.ngrams), **settings))
         for n in self.ngrams:
             for kappa in GAINS:
-                settings = theory.CopyingRN(n=n, kappa=kappa)
-                yield {
-                    "kind": "bound",
-                    "n": n,
-                    "head_width": settings.widths[1],
-                    "kappa": kappa,
-                    "exact": theory.most_tokens_rn(settings, eta=0.0),
-                    "tokens": theory.most_tokens_rn(settings),
-                }
-        yield from self._capacity()
+                yield partial(_bound, theory.CopyingRN(n=n, kappa=kappa))
+        yield from self._capacities()
 
-    def _errors(self, subject: exam.ModelSubject, n: int, length: int) -> dict[str, Any]:
+    def _errors(self, subject: exam.ModelSubject, n: int, length: int) -> Row:
         """How a hand-set model does on uniform strings, and on strings without a repeat, teacher-forced and free-running."""
         num_chosen = max(1, self.num // 10)
         strings = theory.uniform_strings(self.num, length, 26, self.seed)
@@ -109,6 +109,8 @@ class Theory:
         repeats = theory.repeats(strings, n)
         forced, free = right["teacher_forced"], right["free_running"]
         return {
+            "kind": "error",
+            "model": subject.name,
             "n": n,
             "alphabet": 26,
             "length": length,
@@ -123,20 +125,19 @@ class Theory:
             "chosen_right": int((forced & free)[self.num :].sum()),
         }
 
-    def _ablations(self, n: int) -> Iterator[dict[str, Any]]:
-        length = min(ABLATION_LENGTH, theory.longest_without_repeat(n, 26))
-        strings = theory.strings_without_repeat(ABLATION_STRINGS, length, n, 26, self.seed)
-        for needed, changes in ((False, NOT_NEEDED), (True, NEEDED)):
-            for change, settings in changes.items():
-                errors = theory.first_errors(theory.CopyingRN(n=n, **settings).build(), strings)
-                found = {"n": n, "length": length, "strings": len(strings), "right": int((errors < 0).sum())}
-                yield {"kind": "ablation", "change": change, "needed": needed, **found}
+    def _ablation(self, change: str, needed: bool, settings: theory.CopyingRN) -> Row:
+        length = min(ABLATION_LENGTH, theory.longest_without_repeat(settings.n, 26))
+        strings = theory.strings_without_repeat(ABLATION_STRINGS, length, settings.n, 26, self.seed)
+        right = int((theory.first_errors(settings.build(), strings) < 0).sum())
+        found = {"n": settings.n, "length": length, "strings": len(strings), "right": right}
+        return {"kind": "ablation", "change": change, "needed": needed, **found}
 
-    def _capacity(self) -> Iterator[dict[str, Any]]:
+    def _capacities(self) -> Iterator[Callable[[], Row]]:
         """The hand-set models, the trained ones, and the papers' models that were not trained."""
         for name, kind in HAND_SET.items():
             settings = kind(n=self.ngrams[0])
-            yield _capacity(f"hand-set {name}, n {settings.n}", settings.config, max(self.lengths), always=True)
+            name = f"hand-set {name}, n {settings.n}"
+            yield partial(_capacity, name, settings.config, max(self.lengths), always=True)
         known = set()
         for one in report.read_results(self.results):
             config = run.config_from_json(json.dumps(one["config"]), f"{self.results}: {one['name']}")
@@ -147,10 +148,28 @@ class Theory:
             known.add(one["name"])
             trained = config.task.length
             name = f"{one['name']}, trained at {trained}"
-            yield _capacity(name, config.model, trained, examined=one["examined"], copied=one["copied"])
+            yield partial(_capacity, name, config.model, trained, examined=one["examined"], copied=one["copied"])
         for name in MODEL_NAMES:
             if name not in known:
-                yield _capacity(name, recipes.models.model(name, vocab_size=29, context=130), 64)
+                yield partial(_capacity, name, recipes.models.model(name, vocab_size=29, context=130), 64)
+
+
+def _longest(name: str, settings: theory.CopyingRN | theory.CopyingTransformer) -> Row:
+    string = theory.de_bruijn(settings.n, settings.alphabet)
+    right = int(theory.first_errors(settings.build(), string[None])[0]) < 0
+    found = {"n": settings.n, "alphabet": settings.alphabet, "length": len(string), "kappa": settings.kappa}
+    return {"kind": "longest", "model": name, **found, "right": right}
+
+
+def _bound(settings: theory.CopyingRN) -> Row:
+    return {
+        "kind": "bound",
+        "n": settings.n,
+        "head_width": settings.widths[1],
+        "kappa": settings.kappa,
+        "exact": theory.most_tokens_rn(settings, eta=0.0),
+        "tokens": theory.most_tokens_rn(settings),
+    }
 
 
 def _capacity(
@@ -160,15 +179,16 @@ def _capacity(
     examined: list[int] | None = None,
     copied: int | None = None,
     always: bool = False,
-) -> dict[str, Any]:
+) -> Row:
     # Learned positions are no part of a state, but end it: without them every length can be measured.
     free = nn.ModelConfig(
         config.vocab_size, config.width, config.depth, None, config.mixer, mlp=config.mlp, positions="none"
     )
     model = nn.SequenceModel(free).eval()
     limit = theory.longest_string_of(model)
-    # Linear in the number of tokens, or constant.
-    short, long = theory.state_bits(model, 16), theory.state_bits(model, 32)
+    # Linear in the number of tokens, or constant: 4,096 tokens are worked out, not run.
+    short, long, further = (theory.state_bits(model, tokens) for tokens in (16, 32, 80))
+    assert further == short + 4 * (long - short)
     states = {one: short + (long - short) * (one + 2 - 16) // 16 for one in (*STATE_LENGTHS, length)}
     return {
         "kind": "capacity",

@@ -1,11 +1,11 @@
 """The exam: evaluates any subject on a task, teacher-forced and free-running. Trains nothing."""
 
 from relnet.exam.answering import answer_questions
-from relnet.exam.cache import ResultCache, model_content
+from relnet.exam.cache import ResultCache, model_content, own_code
 from relnet.exam.decoding import complete, free_running, teacher_forced
-from relnet.exam.evaluate import MODES, Row, evaluate
+from relnet.exam.evaluate import MODES, Row, evaluate, unasked
 from relnet.exam.images import ImageRow, evaluate_images
-from relnet.exam.lines import append_row
+from relnet.exam.lines import append_row, appending
 from relnet.exam.own import OwnItems
 from relnet.exam.pretrained import TransformersModel, load_pretrained, load_tokeniser, untrained
 from relnet.exam.retrieval import Retrieval, retrieval
@@ -28,6 +28,7 @@ __all__ = [
     "TransformersModel",
     "answer_questions",
     "append_row",
+    "appending",
     "complete",
     "evaluate",
     "evaluate_images",
@@ -37,11 +38,13 @@ __all__ = [
     "load_pretrained",
     "load_tokeniser",
     "model_content",
+    "own_code",
     "own_name",
     "own_source",
     "retrieval",
     "sample_text",
     "state_bytes",
     "teacher_forced",
+    "unasked",
     "untrained",
 ]

@@ -18,7 +18,7 @@ from relnet.exam.decoding import free_running, teacher_forced, too_long
 from relnet.exam.lines import appending
 from relnet.exam.states import state_bytes
 from relnet.exam.subject import ModelSubject, Subject
-from relnet.tasks import Items, Scores, Task, Tokenised, score
+from relnet.tasks import Items, LetterTask, Scores, Task, Tokenised, score
 
 MODES = {"teacher_forced": teacher_forced, "free_running": free_running}
 
@@ -111,6 +111,11 @@ def evaluate(
     return rows
 
 
+def unasked(task: Task | Tokenised, subject: str, mode: str, length: int, seed: int, note: str) -> Row:
+    """The row of a subject that could not be asked, and why."""
+    return Row(task.name, subject, mode, length, seed, 0, 0, 0, 0, 0, 0, 0, (), task.scorer, None, note)
+
+
 def known_row(row: dict[str, Any], subject: Subject) -> Row:
     """A row of the cache, under the subject's present name."""
     kept: dict[str, Any] = {**row, "first_errors": tuple(row["first_errors"]), "subject": subject.name}
@@ -130,8 +135,8 @@ def _batches(
     for index in range(num):
         item = task.items(1, length, seed, index)
         alike.setdefault((item.prompts.shape[1], item.answers.shape[1]), []).append((index, item))
-    # The longest first: what does not fit is found before anything is asked.
-    for _, group in sorted(alike.items(), reverse=True):
+    # The longest first, prompt and answer together: what does not fit is found before anything is asked.
+    for _, group in sorted(alike.items(), key=lambda one: sum(one[0]), reverse=True):
         for start in range(0, len(group), batch_size):
             numbers, items = zip(*group[start : start + batch_size], strict=True)
             yield list(numbers), Items(torch.cat([i.prompts for i in items]), torch.cat([i.answers for i in items]))
@@ -140,8 +145,10 @@ def _batches(
 def _examine(
     subject: Subject, task: Task | Tokenised, mode: str, length: int, seed: int, num: int, batch_size: int
 ) -> Row:
-    note, num_ties, size, order, parts = "", 0, None, [], []
-    for numbers, items in _batches(task, num, length, seed, batch_size):
+    num_ties, size, order, parts = 0, None, [], []
+    # Of a letter task the size is known before its items are drawn: a billion letters are refused, not drawn.
+    note = too_long(subject, task.size(length), 0) if isinstance(task, LetterTask) else ""
+    for numbers, items in [] if note else _batches(task, num, length, seed, batch_size):
         note = too_long(subject, items.prompts.shape[1], items.answers.shape[1])
         if note:
             break

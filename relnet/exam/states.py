@@ -1,7 +1,9 @@
 """How large a state is, measured: the bytes of the tensors in it, whoever made it."""
 
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +29,15 @@ def _nbytes(value: Any, seen: set[int]) -> int:
         return sum(_nbytes(part, seen) for part in value.values())
     if isinstance(value, list | tuple | set):
         return sum(_nbytes(part, seen) for part in value)
+    if isinstance(value, np.ndarray):
+        return value.nbytes
     # A config, a dtype or a device holds no state.
-    if isinstance(value, torch.nn.Module) or not hasattr(value, "__dict__") or type(value).__module__ == "torch":
+    if isinstance(value, torch.nn.Module | type) or type(value).__module__ == "torch":
         return 0
-    return _nbytes(vars(value), seen)
+    slots = [name for kind in type(value).__mro__ for name in _names(getattr(kind, "__slots__", ()))]
+    parts = [getattr(value, name) for name in slots if hasattr(value, name)]
+    return _nbytes(parts, seen) + _nbytes(getattr(value, "__dict__", {}), seen)
+
+
+def _names(slots: str | Iterable[str]) -> Iterable[str]:
+    return (slots,) if isinstance(slots, str) else slots

@@ -13,10 +13,9 @@ from typing import Any
 
 from relnet.report.figures import COLOURS, LINES, png, write_new
 from relnet.report.reading import FORMAT, check_format, read_lines
+from relnet.report.verdict import FREE, PASSED, groups, whole
 
 Row = dict[str, Any]
-# Of free-running answers, for a length to count as copied.
-COPIED = 0.95
 
 
 def read_theory(path: str | Path) -> list[Row]:
@@ -40,10 +39,10 @@ def read_results(folder: str | Path) -> list[Row]:
         for line in read_lines(path):
             if line.get("format") != FORMAT or not {"name", "config", "exam"} <= line.keys():
                 continue
-            exam = [row for row in line["exam"] if row["mode"] == "free_running" and row["items"]]
-            good = [row["length"] for row in exam if min(row["exact"], row["stopped"]) >= COPIED * row["items"]]
-            examined = sorted({row["length"] for row in exam})
-            copied = max(good, default=None)
+            exam = groups([row for row in line["exam"] if row["mode"] == FREE and row["items"]], "length")
+            counts = {n: (sum(map(whole, rows)), sum(row["items"] for row in rows)) for (n,), rows in exam.items()}
+            examined = sorted(counts)
+            copied = max((n for n, (right, items) in counts.items() if right >= PASSED * items), default=None)
             models.append({"name": line["name"], "config": line["config"], "examined": examined, "copied": copied})
     return models
 

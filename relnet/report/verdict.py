@@ -43,7 +43,9 @@ def best(lines: Sequence[Line]) -> list[Line]:
     chosen = []
     for sitting in groups(lines, "subject", "task", "train_length").values():
         rates = groups(sitting, "lr")
-        chosen += max(rates.values(), key=lambda rate: (_training(rate), -_mean(rate, "steps")))
+        # One that diverged has no items.
+        asked = [rate for rate in rates.values() if any(line["items"] for line in rate)] or list(rates.values())
+        chosen += max(asked, key=lambda rate: (_training(rate), -_mean(rate, "steps")))
     return chosen
 
 
@@ -56,15 +58,27 @@ def _mean(lines: Sequence[Line], key: str) -> float:
 
 
 def share(lines: Sequence[Line], part: str = "exact", whole: str = "items") -> tuple[float, float, float] | None:
-    """Mean and 95 % interval of a share: over seeds where there are several, else from the counts; None where nothing was asked."""
+    """Mean and 95 % interval of a share; None where nothing was asked.
+
+    The interval of one seed is Wilson's of its counts. Of several seeds it is Student's over them, and reaches at least as far as
+    Wilson's of all their counts: three seeds that agree do not make a share certain.
+    """
     seeds = [rows for rows in groups(lines, "seed").values() if sum(row[whole] for row in rows)]
     shares = [sum(row[part] for row in rows) / sum(row[whole] for row in rows) for rows in seeds]
     if not shares:
         return None
+    rows = [row for seed in seeds for row in seed]
+    low, high = wilson(sum(row[part] for row in rows), sum(row[whole] for row in rows))
     if len(shares) > 1:
-        return fmean(shares), *student(shares)
-    (rows,) = seeds
-    return shares[0], *wilson(sum(row[part] for row in rows), sum(row[whole] for row in rows))
+        lower, higher = student(shares)
+        low, high = min(low, lower), max(high, higher)
+    return fmean(shares), low, high
+
+
+def whole(line: Line) -> int:
+    """Answers that are right to the end, <EOS> included: by their first errors, else the most that the counts allow."""
+    errors = line.get("first_errors") or ()
+    return list(errors).count(-1) if len(errors) == line["items"] else min(line["exact"], line["stopped"])
 
 
 def verdict(lines: Sequence[Line], width: int | None = None) -> str:
@@ -120,9 +134,9 @@ def _contents(lines: Sequence[Line]) -> Contents:
         "the last 320 were right before their own update (>N: not within N)."
     )
     notes.append(
-        "letters, stops, first error (median place among wrong answers): free-running; exact up to: the longest length asked "
-        f"up to which at least {100 * PASSED:g} % of the free-running answers are exact; state bytes: of one item, after its "
-        "prompt, measured."
+        "exact: all letters right, whether or not the model stops then; stops: <EOS> where it belongs; letters, stops, first error "
+        "(median place among wrong answers): free-running; exact up to: the longest length asked up to which at least "
+        f"{100 * PASSED:g} % of the free-running answers are exact and stop; state bytes: of one item, after its prompt, measured."
     )
     notes += _facts(lines)
     return Contents(titles, table, notes)
@@ -131,7 +145,11 @@ def _contents(lines: Sequence[Line]) -> Contents:
 def _facts(lines: Sequence[Line]) -> list[str]:
     seeds = sorted({line["seed"] for line in lines})
     items = max(line["items"] for line in lines)
-    way = "Student's t over seeds" if len(seeds) > 1 else "Wilson's, of one seed's counts"
+    way = (
+        "Student's t over seeds, at least Wilson's of all counts"
+        if len(seeds) > 1
+        else "Wilson's, of one seed's counts"
+    )
     notes = [
         f"{items} items a length and seed; seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}; interval: {way}."
     ]
@@ -142,10 +160,21 @@ def _facts(lines: Sequence[Line]) -> list[str]:
             notes.append(
                 f"{subject}, {task}, {trained}: accuracy in training by learning rate {told}; the best one is shown."
             )
-    for (subject, task, length, note), _ in groups(
-        [line for line in lines if line["note"]], "subject", "task", "length", "note"
+    for (subject, task, note), rows in groups(
+        [line for line in lines if line["note"]], "subject", "task", "note"
     ).items():
-        notes.append(f"{subject}, {task}: length {length} was not asked, it {note}.")
+        asked = sorted({row["length"] for row in rows})
+        were = "length {} was" if len(asked) == 1 else "lengths {} were"
+        notes.append(f"{subject}, {task}: {were.format(', '.join(map(str, asked)))} not asked: {note}.")
+    for (subject, task), rows in groups(_asked(lines), "subject", "task").items():
+        scores = {row["scorer"] for row in rows if row.get("score") is not None} - {"jelassi2024", "cui2024"}
+        for scorer in sorted(scores):
+            told = [(row["length"], row["score"]) for row in rows if row["scorer"] == scorer]
+            notes.append(
+                f"{subject}, {task}: {scorer} " + ", ".join(f"{length}: {score:.3f}" for length, score in told) + "."
+            )
+        if not any(row["ended"] for row in rows):
+            notes.append(f"{subject}, {task}: never stops; no free-running answer holds an <EOS>.")
     for (subject,), rows in groups(lines, "subject").items():
         ties = sum(row["ties"] for row in rows)
         if ties:
@@ -153,11 +182,16 @@ def _facts(lines: Sequence[Line]) -> list[str]:
     return notes
 
 
+def _asked(lines: Sequence[Line]) -> list[Line]:
+    """The free-running lines that count something."""
+    return [line for line in lines if line["mode"] == FREE and line["items"]]
+
+
 def _longest(lengths: dict[int, list[Line]]) -> int | None:
     longest = None
     for length, rows in sorted(lengths.items()):
-        found = share([row for row in rows if row["mode"] == FREE])
-        if found is None or found[0] < PASSED:
+        found = _asked(rows)
+        if not found or sum(map(whole, found)) < PASSED * sum(row["items"] for row in found):
             break
         longest = length
     return longest

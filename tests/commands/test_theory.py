@@ -83,6 +83,31 @@ def test_no_results_are_needed_and_nothing_is_overwritten(tmp_path, capsys):
     assert capsys.readouterr().err.strip().splitlines()[-1].startswith("relnet: ")
 
 
+def test_one_that_was_killed_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
+    def measured(folder):
+        return [
+            {key: value for key, value in json.loads(line).items() if key not in ("commit", "machine")}
+            for line in (folder / "theory.jsonl").read_text().splitlines()
+        ]
+
+    arguments = ["theory", "--results", str(tmp_path / "nowhere"), *QUICK, "--out"]
+    assert cli.main([*arguments, str(tmp_path / "whole")]) == 0
+    lines = (tmp_path / "whole" / "theory.jsonl").read_bytes().splitlines(keepends=True)
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    (cut / "theory.jsonl").write_bytes(b"".join(lines[:4]) + lines[4][:30])
+    assert cli.main([*arguments, str(cut), "--num", "21"]) == 2
+    assert "was begun with" in capsys.readouterr().err.splitlines()[-1]
+    asked = []
+    errors = command.Theory._errors
+    monkeypatch.setattr(command.Theory, "_errors", lambda *given: (asked.append(given), errors(*given))[1])
+    assert cli.main([*arguments, str(cut)]) == 0
+    assert len(asked) == 1, "three of the four are known"
+    whole = [line for line in (cut / "theory.jsonl").read_bytes().splitlines() if line.endswith(b"}")]
+    (cut / "theory.jsonl").write_bytes(b"\n".join(whole))
+    assert measured(cut) == measured(tmp_path / "whole")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

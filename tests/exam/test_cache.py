@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -91,8 +93,73 @@ def test_one_weight_and_one_version_make_another_key(monkeypatch):
     assert exam.model_content(one) != exam.model_content(other)
     key = exam.ResultCache.key("content", task="t", length=3)
     assert key != exam.ResultCache.key("content", task="t", length=4)
-    monkeypatch.setattr(relnet, "__version__", "99")
+    with monkeypatch.context() as changed:
+        changed.setattr(relnet, "__version__", "99")
+        assert key != exam.ResultCache.key("content", task="t", length=3)
+    assert key == exam.ResultCache.key("content", task="t", length=3)
+    monkeypatch.setattr(exam.cache, "_code_of_relnet", lambda: "changed")
     assert key != exam.ResultCache.key("content", task="t", length=3)
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, **plain):
+        super().__init__()
+        self.inner = torch.nn.Linear(2, 2)
+        vars(self).update(plain)
+
+
+def test_plain_attributes_are_part_of_a_models_content():
+    def content(**plain):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return exam.model_content(Scaled(**plain).eval())
+
+    values = [
+        1,
+        -1,
+        1.5,
+        "one",
+        None,
+        True,
+        (1, 2),
+        {"a": 1},
+        {"a": 2},
+        [torch.ones(2)],
+        [torch.zeros(2)],
+        torch.float32,
+    ]
+    found = [content(alpha=value) for value in values]
+    assert len(set(found)) == len(values)
+    assert found == [content(alpha=value) for value in values]
+    assert content(alpha=object()) == content(alpha=object()), "an address is no content"
+
+
+@pytest.mark.parametrize("place", ["mixer.py", "package/layers.py", "package/inner/functions.py", "beside.py"])
+def test_the_code_of_a_models_classes_is_part_of_its_content(tmp_path, place):
+    """Wherever in the file, in its package or beside it the change is made."""
+    files = {
+        "mixer.py": "import beside\nfrom package.layers import Layer\nclass Mixer(Layer):\n    pass\n",
+        "beside.py": "FACTOR = 1\n",
+        "package/__init__.py": "",
+        "package/layers.py": "import torch\nfrom package.inner.functions import f\nclass Layer(torch.nn.Module):\n    forward = f\n",
+        "package/inner/__init__.py": "",
+        "package/inner/functions.py": "def f(self, x):\n    return x\n",
+    }
+    script = (
+        "import mixer\nfrom relnet import exam\nprint(exam.own_code(mixer.Mixer()), exam.model_content(mixer.Mixer()))"
+    )
+    told = []
+    for change in ("", "", "\nCHANGED = 1\n"):
+        for name, content in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content + (change if name == place else ""))
+        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+        told.append(done.stdout.split())
+    assert told[0] == told[1]
+    assert told[0][0] != told[2][0]
+    assert told[0][1] != told[2][1]
+    assert exam.own_code(model()) == "", "relnet's and PyTorch's are told otherwise"
 
 
 def test_rows_come_back_as_they_were(tmp_path):

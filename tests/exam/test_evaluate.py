@@ -2,9 +2,11 @@ import json
 from dataclasses import asdict, replace
 
 import pytest
+import torch
 
-from relnet.exam import evaluate
-from relnet.tasks import Copying
+from relnet import nn
+from relnet.exam import ModelSubject, evaluate
+from relnet.tasks import Copying, Items, Tokenised
 from tests.exam.copiers import Broken, Copier, Endless, Erring, Hasty, Undecided
 
 TASK = Copying(length=8)
@@ -51,6 +53,43 @@ def test_the_result_does_not_depend_on_the_batch_size(kind):
         assert max(subject.batches) == batch_size
         assert sum(subject.batches) == 2 * (70 + 1), "in each mode one prompt more, to measure its state"
     assert results[0] == results[1] == results[2]
+
+
+def test_scores_in_float64_do_not_depend_on_the_batch_size():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        mixers = (nn.CausalRNConfig(heads=2, windows=(2, None)), nn.AttentionConfig(2, positions="rope"))
+        model = nn.SequenceModel(nn.ModelConfig(29, 16, 2, None, mixers, positions="none")).double()
+    rows = [evaluate(ModelSubject(model), TASK, lengths=[5], num=70, batch_size=size) for size in (1, 7, 64)]
+    assert rows[0] == rows[1] == rows[2]
+    assert 0 < rows[0][0].letters_right < rows[0][0].letters
+
+
+class Ragged(Tokenised):
+    """Items of 10 and 3 tokens, and of 9 and 7."""
+
+    name, eos, vocab_size = "ragged", Copying.EOS, 29
+
+    def __init__(self):
+        pass
+
+    def items(self, num, length, seed, index=0):
+        prompt, answer = ((10, 3), (9, 7))[index % 2]
+        answers = torch.full((1, answer), 5)
+        answers[:, -1] = self.eos
+        return Items(torch.full((1, prompt), 4), answers)
+
+
+def test_one_item_that_does_not_fit_means_that_none_is_asked():
+    subject = Copier(limit=13)
+    (row,) = evaluate(subject, Ragged(), lengths=[1], num=4, modes=["teacher_forced"])
+    assert (row.items, row.score, row.note) == (0, None, "needs 15 tokens, the model takes at most 13")
+    assert not subject.batches
+
+
+def test_a_length_far_over_the_limit_is_refused_without_drawing_it():
+    rows = evaluate(Copier(limit=19), TASK, lengths=[10**9], num=64)
+    assert [row.note for row in rows] == ["needs 2000000002 tokens, the model takes at most 19"] * 2
 
 
 def test_ties_are_counted():

@@ -4,9 +4,10 @@ import pytest
 from scipy import stats
 
 from relnet import report
+from relnet.report.cells import MISSING
 from relnet.report.ceilings import share_without_repeat
 from relnet.report.intervals import student, wilson
-from relnet.report.verdict import best
+from relnet.report.verdict import best, share
 
 
 def line(**changes):
@@ -36,6 +37,8 @@ def line(**changes):
         "samples_to_99": 2560,
         "train_accuracy": 0.99,
         "alphabet": 26,
+        "scorer": "jelassi2024",
+        "score": exact / items if items else None,
         **changes,
     }
 
@@ -95,8 +98,30 @@ def test_what_was_not_reached_or_not_asked_is_said():
     ]
     assert cells(lines)[4] == ">3,200"
     text = " ".join(report.verdict(lines).split())
-    assert "length 64 was not asked, it needs 131 tokens, the model takes at most 99" in text
+    assert "length 64 was not asked: needs 131 tokens, the model takes at most 99" in text
     assert "in 7 decisions the two highest logits were within 1e-4" in text
+
+
+def test_seeds_that_agree_do_not_make_a_share_certain():
+    for exact, end in ((100, 0), (0, 1)):
+        lines = [line(seed=seed, exact=exact) for seed in range(3)]
+        interval = share(lines)[1:]
+        assert interval[end] == wilson(3 * exact, 300)[end]
+        assert interval[1 - end] == exact / 100
+
+
+def test_a_model_that_never_stops_is_told_and_has_copied_nothing():
+    endless = [line(stopped=0, ended=0, first_errors=[16] * 100), line(subject="other")]
+    text = " ".join(report.verdict(endless).split())
+    assert "mine, copying-jelassi2024: never stops; no free-running answer holds an <EOS>." in text
+    assert "other, copying-jelassi2024: never stops" not in text
+    assert cells(endless)[11] == MISSING
+    assert cells(endless, "other")[11] == "16"
+
+
+def test_a_score_that_no_column_shows_is_told_by_length():
+    lines = [line(scorer="squad-f1", score=0.25, length=n, train_length=None) for n in (100, 200)]
+    assert "squad-f1 100: 0.250, 200: 0.250" in " ".join(report.verdict(lines).split())
 
 
 def test_a_model_taken_as_it_is_gets_a_line_a_length():
