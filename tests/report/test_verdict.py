@@ -4,8 +4,8 @@ import pytest
 from scipy import stats
 
 from relnet import report
-from relnet.report.cells import MISSING
 from relnet.report.ceilings import share_without_repeat
+from relnet.report.cells import MISSING
 from relnet.report.intervals import student, wilson
 from relnet.report.verdict import best, share
 
