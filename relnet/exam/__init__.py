@@ -9,6 +9,7 @@ from relnet.exam.lines import append_row, appending
 from relnet.exam.own import OwnItems
 from relnet.exam.pretrained import TransformersModel, load_pretrained, load_tokeniser, untrained
 from relnet.exam.retrieval import Retrieval, retrieval
+from relnet.exam.soundness import check_model
 from relnet.exam.states import state_bytes
 from relnet.exam.subject import ModelSubject, Subject
 from relnet.exam.text import Reader, TextRow, evaluate_text, sample_text
@@ -29,6 +30,7 @@ __all__ = [
     "answer_questions",
     "append_row",
     "appending",
+    "check_model",
     "complete",
     "evaluate",
     "evaluate_images",

@@ -4,20 +4,21 @@
     def build(width):               a causal mixer: x (B, S, width) -> y (B, S, width); relnet puts it into blocks
 
 Either may take `state` and return (output, state) to go on from; one that does not is given everything so far again at each
-new token, and what it is given is its state.
+new token, and what it is given is its state. Parameters with defaults may be there besides.
 """
 
 import hashlib
-import importlib.util
 import inspect
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from relnet.exam.pretrained import Shape
+from relnet.exam.soundness import check_model
+from relnet.exam.user_file import find_function, split, users_code
 from relnet.nn import initialise
 from relnet.nn.model import MLP
 from relnet.ops import plain_norm
@@ -37,7 +38,10 @@ class Continued(nn.Module):
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """What the module says to x, which goes on from what the state has seen."""
         if self.stateful:
-            return self.module(x, state=state)
+            said = self.module(x, state=state)
+            if not isinstance(said, tuple) or len(said) != 2:
+                raise ValueError("forward takes state, so it must return two things, (output, state)")
+            return said
         seen = x if state is None else torch.cat([state, x], dim=1)
         said = self.module(seen)
         y = said[0] if isinstance(said, tuple) else said
@@ -92,71 +96,65 @@ class MixerModel(nn.Module):
 
 
 def load_own(spec: str, vocab_size: int, context: int, width: int = 192, depth: int = 12) -> nn.Module:
-    """Build the model that `file.py:build` describes, and see that it can sit an exam.
+    """Build the model that `file.py:build` describes, and see that it can sit an exam (`check_model`).
 
-    width, depth: of the blocks that a mixer is put into. ValueError for a file or function that is not there, parameters other than
-    the two forms', an output of another shape than (B, S, vocab_size), and a model whose outputs depend on later tokens.
+    width, depth: of the blocks that a mixer is put into. On the device "meta" nothing is computed, so only the form is seen to.
+    ValueError in one line for a file or function that is not there, for whatever its code raises, parameters other than the two forms',
+    something else than a module, an output of another shape than (B, S, vocab_size), and a model that `check_model` refuses.
     """
-    build = _find(spec)
-    wanted = set(inspect.signature(build).parameters)
+    build = find_function(spec)
+    with users_code(spec, "its parameters cannot be read"):
+        parameters = inspect.signature(build).parameters.values()
+    named = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    required = {p.name for p in parameters if p.name in named and p.default is p.empty}
     shape = Shape(vocab_size, context)
-    if wanted == MIXER:
-        model: nn.Module = MixerModel(build, shape, width, depth)
-    elif wanted == MODEL:
-        model = OwnModel(build(vocab_size=vocab_size, context=context), shape)
+    make = partial(_made, build, spec)
+    if required <= MODEL <= named:
+        model: nn.Module = OwnModel(make(vocab_size=vocab_size, context=context), shape)
+    elif required <= MIXER <= named:
+        model = MixerModel(make, shape, width, depth)
     else:
         raise ValueError(
-            f"{spec} takes {', '.join(sorted(wanted)) or 'nothing'}; write build(width) for a mixer, "
+            f"{spec} takes {', '.join(sorted(required or named)) or 'nothing'}; write build(width) for a mixer, "
             "build(vocab_size, context) for a whole model"
         )
-    _check(model, spec, shape)
+    first = next(model.parameters(), None)
+    if first is None:
+        raise ValueError(f"{spec}: the model has no parameters, so there is nothing to train")
+    if not first.is_meta:
+        with users_code(spec, "the model cannot sit an exam"):
+            check_model(model, context)
     return model
 
 
-def own_name(spec: str) -> str:
-    """The name that a module of the user's has in tables: its file's."""
-    return Path(spec.rpartition(":")[0]).stem
+def own_name(spec: str, others: Sequence[str] = ()) -> str:
+    """The name that a module of the user's has in tables: its file's; with its function, and then its folder, where one of others has it.
+
+    >>> own_name("mine.py:build"), own_name("mine.py:one", ["mine.py:two"]), own_name("a/mine.py:build", ["b/mine.py:build"])
+    ('mine', 'mine:one', 'a.mine:build')
+    """
+    names = _names(spec)
+    taken = {name for other in others for name in _names(other)}
+    return next((name for name in names if name not in taken), names[-1])
 
 
 def own_source(spec: str) -> str:
     """What a module of the user's is, in words: its function and a hash of its file. ValueError as in `load_own`."""
-    _find(spec)
-    file, _, function = spec.rpartition(":")
-    return f"{function} of a file with SHA-256 {hashlib.sha256(Path(file).read_bytes()).hexdigest()}"
+    find_function(spec)
+    _, path, function = split(spec)
+    return f"{function} of a file with SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
-def _find(spec: str) -> Callable[..., nn.Module]:
-    file, _, function = spec.rpartition(":")
-    path = Path(file)
-    if not path.is_file() or not function:
-        raise ValueError(f"{spec}: no such file; write --model FILE.py:FUNCTION")
-    module_spec = importlib.util.spec_from_file_location(f"relnet_user_{path.stem}", path)
-    if module_spec is None or module_spec.loader is None:
-        raise ValueError(f"{file} is no Python file; write --model FILE.py:FUNCTION")
-    module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
-    found = getattr(module, function, None)
-    if not callable(found):
-        raise ValueError(f"{file} has no function {function!r}")
-    return found
+def _names(spec: str) -> list[str]:
+    file, path, function = split(spec)
+    if not file:
+        return [spec]
+    return [path.stem, f"{path.stem}:{function}", f"{path.parent.name}.{path.stem}:{function}"]
 
 
-def _check(model: nn.Module, spec: str, shape: Shape) -> None:
-    """Refuse outputs of another shape, and a model that looks ahead: teacher-forced, it would read its answers."""
-    length = min(8, shape.context or 8)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        training = model.training
-        model.eval()
-        ids = torch.randint(shape.vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
-        try:
-            logits = model(ids)[0]
-            other = model(torch.cat([ids[:, :-1], (ids[:, -1:] + 1) % shape.vocab_size], dim=1))[0]
-        except ValueError as error:
-            raise ValueError(f"{spec}: {error}") from None
-        model.train(training)
-    expected = (*ids.shape, shape.vocab_size)
-    if not isinstance(logits, Tensor) or tuple(logits.shape) != expected:
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ValueError(f"{spec}: the model made {found} of ids {tuple(ids.shape)}; logits {expected} wanted")
-    if not torch.allclose(logits[:, :-1], other[:, :-1], rtol=1e-4, atol=1e-4):
-        raise ValueError(f"{spec}: an output changes with a later token; only causal models can sit the exam")
+def _made(build: Callable[..., Any], spec: str, **given: int) -> nn.Module:
+    with users_code(spec, "it cannot be built"):
+        made = build(**given)
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"{spec} returned {type(made).__name__}; a torch.nn.Module wanted")
+    return made

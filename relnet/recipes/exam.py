@@ -1,6 +1,6 @@
 """The exam: which tasks, and who sits it. Tasks are named NAME-LENGTH, the length up to which they are trained."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -68,10 +68,13 @@ def transformers_model(kind: str, width: int, depth: int) -> Candidate:
     )
 
 
-def own_model(spec: str, width: int, depth: int) -> Candidate:
-    """A module or mixer of the user's, `file.py:build`; whoever changes the file has another candidate."""
+def own_model(spec: str, width: int, depth: int, others: Sequence[str] = ()) -> Candidate:
+    """A module or mixer of the user's, `file.py:build`; whoever changes the file has another candidate.
+
+    others: whose names it must not take (specs or names); see `exam.own_name`.
+    """
     return Candidate(
-        exam.own_name(spec),
+        exam.own_name(spec, others),
         lambda vocab, context: exam.load_own(spec, vocab, context, width, depth),
         f"{exam.own_source(spec)}, width {width}, depth {depth}",
     )
@@ -89,30 +92,46 @@ def candidates(
     """Return those who are to be trained: models of the papers, architectures of transformers, modules of the user's own.
 
     equal: "width": all of this width; "parameters": the first one of this width, each other one of the width (a multiple of 8) whose
-    number of parameters comes nearest to the first one's. positions: of the papers' models.
+    number of parameters comes nearest to the first one's, of those it can have. positions: of the papers' models. ValueError for a
+    width under 8 with "parameters".
     """
+    everyone = [*mixers, *configs, *specs]
     makers = [
         *(partial(named_model, name, depth=depth, positions=positions) for name in mixers),
         *(partial(transformers_model, kind, depth=depth) for kind in configs),
-        *(partial(own_model, spec, depth=depth) for spec in specs),
+        *(partial(own_model, spec, depth=depth, others=[one for one in everyone if one != spec]) for spec in specs),
     ]
     if equal == "width" or not makers:
         return [make(width=width) for make in makers]
+    if width < 8:
+        raise ValueError(f"width {width}: for equal parameters, widths are multiples of 8; take at least 8")
     first = makers[0](width=width)
     target = _num_parameters(first)
-    others = [
-        min(
-            (make(width=8 * eighth) for eighth in range(1, width // 2)),
-            key=lambda one: abs(_num_parameters(one) - target),
-        )
-        for make in makers[1:]
-    ]
-    return [first, *others]
+    return [first, *(_nearest(make, target, range(8, 4 * width, 8)) for make in makers[1:])]
+
+
+def _nearest(make: Callable[..., Candidate], target: int, widths: Sequence[int]) -> Candidate:
+    """Who comes nearest to the number of parameters; not every width suits everybody, such as one that heads do not divide."""
+    sizes: dict[int, int] = {}
+    refusal = ValueError()
+    for width in widths:
+        try:
+            sizes[width] = _num_parameters(make(width=width))
+        except ValueError as error:
+            refusal = error
+    if not sizes:
+        raise refusal
+    return make(width=min(sizes, key=lambda width: abs(sizes[width] - target)))
 
 
 def _num_parameters(candidate: Candidate) -> int:
     """Parameters without embeddings, which the task's context decides; nothing is allocated."""
-    with torch.device("meta"):
-        made = candidate.build(29, 64)
+    try:
+        with torch.device("meta"):
+            made = candidate.build(29, 64)
+    except ValueError:
+        # What a module computes while it is built needs numbers; and what is refused is told as for these.
+        with torch.random.fork_rng(devices=[]):
+            made = candidate.build(29, 64)
     counted = getattr(made, "num_parameters", None)
     return counted if isinstance(counted, int) else sum(p.numel() for p in made.parameters())
