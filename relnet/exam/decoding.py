@@ -7,15 +7,22 @@ teacher-forced is all right free-running. Rounding may break that only where the
 such ties are reported beside the predictions.
 
     N = items, P = tokens of a prompt, A = tokens of an answer, T = P + A - 1 = tokens a model reads, V = vocabulary
+
+Of the logits of all positions, (N, T, V), no more than a few rows are there at a time: with a vocabulary of 50,000 they are far larger
+than the model.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from relnet.exam.subject import Subject
+from relnet.exam.subject import ModelSubject, Subject
 from relnet.tasks import IGNORE, Items, Task
 
 TIE = 1e-4
+# Logits there may be at once: half a gigabyte in float32.
+MOST_LOGITS = 2**27
 
 
 def teacher_forced(subject: Subject, items: Items) -> tuple[Tensor, Tensor]:
@@ -25,15 +32,24 @@ def teacher_forced(subject: Subject, items: Items) -> tuple[Tensor, Tensor]:
     ValueError where the logits are NaN, naming the subject and the position.
     """
     first = items.prompts.shape[1] - 1
-    logits = subject.logits(torch.cat([items.prompts, items.answers[:, :-1]], dim=1))[:, first:].cpu()
-    return _greedy(logits, subject, first)
+    ids = torch.cat([items.prompts, items.answers[:, :-1]], dim=1)
+    num = max(1, MOST_LOGITS // (ids.shape[1] * subject.vocab_size))
+    found = [
+        _greedy(_logits_from(first, subject, some), subject, first, number * num)
+        for number, some in enumerate(ids.split(num))
+    ]
+    predictions, ties = zip(*found, strict=True)
+    return torch.cat(predictions), torch.cat(ties)
 
 
-def free_running(subject: Subject, items: Items) -> tuple[Tensor, Tensor]:
+def free_running(
+    subject: Subject, items: Items, ends: Callable[[Tensor], Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
     """Let the model answer by itself, token by token through its state.
 
     A model may say as many tokens as the right answer has and stops at <EOS> (the last token of the answers); what
-    would follow is IGNORE. Returns predictions (N, A) int64 and ties (N, A) bool, as `teacher_forced` does.
+    would follow is IGNORE. ends: another end than <EOS>: which rows (N,) bool are whole, by what they have said so far, (N, A) with
+    IGNORE where nothing is said yet. Returns predictions (N, A) int64 and ties (N, A) bool, as `teacher_forced` does.
     ValueError where the logits are NaN, naming the subject and the position.
     """
     eos = items.answers[:, -1]
@@ -47,7 +63,7 @@ def free_running(subject: Subject, items: Items) -> tuple[Tensor, Tensor]:
         said, tied = _greedy(logits[:, None], subject, first + place)
         predictions[:, place] = torch.where(answering, said[:, 0], IGNORE)
         ties[:, place] = tied[:, 0] & answering
-        answering &= said[:, 0] != eos
+        answering &= said[:, 0] != eos if ends is None else ~ends(predictions)
         if place + 1 == num_tokens or not bool(answering.any()):
             break
         logits, state = subject.step(said[:, 0], state)
@@ -75,13 +91,19 @@ def too_long(subject: Subject, prompt: int, answer: int) -> str:
     return f"needs {needed} tokens, the model takes at most {subject.limit}"
 
 
-def _greedy(logits: Tensor, subject: Subject, first: int) -> tuple[Tensor, Tensor]:
-    """The most likely token of logits (N, T, V), and whether the runner-up is within TIE; first: position of T = 0."""
+def _logits_from(first: int, subject: Subject, ids: Tensor) -> Tensor:
+    """Logits of positions first, first + 1, ...: of a model's others not even its head is computed, where it allows."""
+    found = subject.logits(ids, first) if isinstance(subject, ModelSubject) else subject.logits(ids)[:, first:]
+    return found.cpu()
+
+
+def _greedy(logits: Tensor, subject: Subject, first: int, first_row: int = 0) -> tuple[Tensor, Tensor]:
+    """The most likely token of logits (N, T, V), and whether the runner-up is within TIE; first, first_row: of T = 0, of N = 0."""
     undefined = logits.isnan().any(-1)
     if bool(undefined.any()):
         row, place = undefined.nonzero()[0].tolist()
         raise ValueError(
-            f"{subject.name}: the logits at position {first + place} of row {row} are NaN; "
+            f"{subject.name}: the logits at position {first + place} of row {first_row + row} are NaN; "
             "the weights may be damaged or the training may have diverged"
         )
     highest = logits.topk(2, dim=-1).values.double()

@@ -31,7 +31,8 @@ class Shape:
 class TransformersModel(nn.Module):
     """A causal model of transformers, called as `logits, state = model(ids, state=None)`, ids (N, T) int64, logits (N, T, V) float32.
 
-    A state is transformers' own and is used up by going on from it; in training mode there is none.
+    A state is transformers' own and is used up by going on from it; in training mode there is none. last: logits of the last positions
+    only, (N, last, V); of the others nearly every model computes none.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -44,23 +45,29 @@ class TransformersModel(nn.Module):
         self.keyword = next((name for name in STATES if name in taken), None)
         if self.keyword is None:
             raise ValueError(f"{type(model).__name__} takes no state to go on from; give a causal language model")
+        self.takes_last = "logits_to_keep" in taken
 
     def __repr__(self) -> str:
         return f"TransformersModel({self.model.config.to_json_string(use_diff=False)}\n{self.model})"
 
-    def forward(self, ids: Tensor, state: Any = None, mask: None = None) -> tuple[Tensor, Any]:
+    def forward(
+        self, ids: Tensor, state: Any = None, mask: None = None, last: int | None = None
+    ) -> tuple[Tensor, Any]:
         """Logits, and the state to go on from."""
         if self.keyword != "state" or state is None or len(ids) == 1 or ids.shape[1] > 1:
-            return self._read(ids, state)
+            return self._read(ids, state, last)
         # RWKV mixes up the rows of a batch where it reads a single token (transformers 5.24: its shift lacks the axis of time).
-        rows = [self._read(ids[n : n + 1], [part[n : n + 1] for part in state]) for n in range(len(ids))]
+        rows = [self._read(ids[n : n + 1], [part[n : n + 1] for part in state], last) for n in range(len(ids))]
         logits, states = zip(*rows, strict=True)
         return torch.cat(logits), [torch.cat(parts) for parts in zip(*states, strict=True)]
 
-    def _read(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def _read(self, ids: Tensor, state: Any, last: int | None) -> tuple[Tensor, Any]:
         given = {} if state is None else {str(self.keyword): state}
+        if last is not None and self.takes_last:
+            given["logits_to_keep"] = last
         answer = self.model(input_ids=ids, use_cache=not self.training, **given)
-        return answer.logits, getattr(answer, str(self.keyword), None)
+        logits = answer.logits if last is None else answer.logits[:, -last:]
+        return logits, getattr(answer, str(self.keyword), None)
 
 
 def load_pretrained(name: str) -> TransformersModel:

@@ -3,6 +3,7 @@
 N = rows, T = tokens of a row, P = tokens of a prompt, V = vocabulary
 """
 
+import inspect
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -50,7 +51,8 @@ class Subject(Protocol):
 class ModelSubject:
     """A model of the `relnet.nn` signature as a subject: `logits, state = model(ids, state=None)`.
 
-    model: its `config` gives `vocab_size` and `context` (the limit). It runs in evaluation mode and without gradients;
+    model: its `config` gives `vocab_size` and `context` (the limit). One that takes `last` is asked by it for the logits of no more
+        than the last positions, where the others are not needed. It runs in evaluation mode and without gradients;
         the training flag of each of its modules is as before after every call. Ids are sent to its parameters' device.
     name: the name that results carry, by default the model's class.
     """
@@ -62,19 +64,20 @@ class ModelSubject:
         self.vocab_size: int = config.vocab_size
         self.limit: int | None = config.context
         self.device = next(model.parameters()).device
+        self._takes_last = "last" in inspect.signature(model.forward).parameters
 
     @property
     def content(self) -> str:
         """A hash of the model as it is now: class, configuration, every weight."""
         return model_content(self.model)
 
-    def logits(self, ids: Tensor) -> Tensor:
-        """Logits (N, T, V) of the token after each of ids (N, T)."""
-        return self.read(ids)[0]
+    def logits(self, ids: Tensor, first: int = 0) -> Tensor:
+        """Logits (N, T - first, V) of the token after each of ids (N, T), from position `first` on."""
+        return self._read_last(ids, ids.shape[1] - first)[0]
 
     def start(self, prompts: Tensor) -> tuple[Tensor, Any]:
         """Logits (N, V) of the token after prompts (N, P), and the model's state."""
-        logits, state = self.read(prompts)
+        logits, state = self._read_last(prompts, 1)
         return logits[:, -1], state
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
@@ -86,6 +89,14 @@ class ModelSubject:
         """Logits (N, T, V) of the token after each of ids (N, T), and the model's state after them."""
         with evaluating(self.model), torch.no_grad():
             return self.model(ids.to(self.device), state=state)
+
+    def _read_last(self, ids: Tensor, last: int) -> tuple[Tensor, Any]:
+        """Logits (N, last, V) of the last positions, the only ones that a model computes which takes `last`; and the state."""
+        if not self._takes_last:
+            logits, state = self.read(ids)
+            return logits[:, -last:], state
+        with evaluating(self.model), torch.no_grad():
+            return self.model(ids.to(self.device), last=last)
 
 
 @contextmanager

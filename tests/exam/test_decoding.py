@@ -3,10 +3,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relnet.exam import complete, free_running, teacher_forced
-from relnet.tasks import IGNORE, Copying, score
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from relnet import nn
+from relnet.exam import ModelSubject, complete, decoding, free_running, teacher_forced
+from relnet.tasks import IGNORE, Copying, Items, score
 from tests.assertions import assert_same_bits
 from tests.exam.copiers import EOS, Broken, Copier, Endless, Erring, Hasty, Undecided
+from tests.exam.transformers_models import tiny
 
 TASK = Copying(length=8)
 
@@ -128,3 +132,66 @@ def test_completing_refuses_what_cannot_be_asked():
     assert complete(Copier(limit=12), TASK, "hello") == "hello<EOS>"
     with pytest.raises(ValueError, match="'hello' needs 12 tokens, the model takes at most 11"):
         complete(Copier(limit=11), TASK, "hello")
+
+
+class Largest(TorchDispatchMode):
+    """The most logits that there were at once: entries of a tensor of V channels that is no weight, V = 997."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(one, torch.Tensor) and one.dim() > 1 and one.shape[-1] == 997 and one.shape[-2] != 32:
+                self.entries = max(self.entries, one.numel())
+        return made
+
+
+@pytest.mark.parametrize("kind", ["gpt_neox", "mamba", "llama", "rwkv"])
+def test_of_a_large_vocabulary_only_the_logits_of_answers_are_there(kind, monkeypatch):
+    monkeypatch.setattr(decoding, "MOST_LOGITS", 4 * 25 * 997)
+    subject = ModelSubject(tiny(kind, vocab_size=997))
+    ids = torch.randint(0, 997, (10, 26), generator=torch.Generator().manual_seed(0))
+    items = Items(ids[:, :20], ids[:, 20:])
+    whole = subject.read(ids[:, :-1])[0][:, 19:].argmax(-1)
+    with Largest() as largest:
+        predictions, _ = teacher_forced(subject, items)
+    assert_same_bits(predictions, whole)
+    assert 0 < largest.entries <= 4 * 6 * 997
+    with Largest() as largest:
+        free, _ = free_running(subject, items)
+    assert_same_bits(free[:, 0], whole[:, 0])
+    assert 0 < largest.entries <= 10 * 997
+
+
+def test_of_a_model_that_computes_all_logits_a_few_rows_are_there_at_a_time(monkeypatch):
+    torch.manual_seed(0)
+    subject = ModelSubject(nn.SequenceModel(nn.ModelConfig(997, 32, 1, 40, nn.CausalRNConfig())))
+    ids = torch.randint(0, 997, (10, 26), generator=torch.Generator().manual_seed(0))
+    items = Items(ids[:, :20], ids[:, 20:])
+    whole = teacher_forced(subject, items)
+    for rows in (1, 3, 10):
+        monkeypatch.setattr(decoding, "MOST_LOGITS", rows * 25 * 997)
+        with Largest() as largest:
+            parts = teacher_forced(subject, items)
+        for part, one in zip(parts, whole, strict=True):
+            assert_same_bits(part, one)
+        assert largest.entries == rows * 25 * 997
+
+
+def test_nan_logits_are_told_by_their_row_among_all(monkeypatch):
+    class Late(Broken):
+        def logits(self, ids):
+            logits = super().logits(ids)
+            first = int(ids[0, 1]) == int(TASK.items(3, 8, seed=0).prompts[0, 1])
+            return logits.nan_to_num() if first else logits.roll(1, 0)
+
+    monkeypatch.setattr(decoding, "MOST_LOGITS", 2 * 18 * 29)
+    with pytest.raises(ValueError, match="position 12 of row 2 are NaN"):
+        teacher_forced(Late(), TASK.items(4, 8, seed=0))
+
+
+def test_an_answer_may_end_where_what_was_said_is_whole():
+    items = TASK.items(4, 8, seed=0)
+    predictions, _ = free_running(Endless(), items, ends=lambda said: (said != IGNORE).sum(1) >= torch.arange(1, 5))
+    assert (predictions != IGNORE).sum(1).tolist() == [1, 2, 3, 4]
