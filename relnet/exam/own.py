@@ -11,20 +11,26 @@ from relnet.tasks import Items, Task
 class OwnItems:
     """A task whose exam items are the lines of a text file, one string a line; everything else is the task's.
 
-    ValueError for a file that is missing, not UTF-8 or empty, and for a line that the task has no tokens for.
+    Empty lines and blanks at a line's ends do not count. ValueError for a file that is missing, not UTF-8 or empty, and for a line
+    that the task has no tokens for, such as two words, naming its number.
     """
 
     def __init__(self, task: Task, path: str | Path):
         try:
-            lines = Path(path).read_text(encoding="utf-8").split()
+            lines = Path(path).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is no text file to read strings from ({error})") from None
-        if not lines:
-            raise ValueError(f"{path} holds no string; write one a line")
         self._task = task
         self._items: dict[int, list[Items]] = {}
-        for line in lines:
-            self._items.setdefault(len(line), []).append(task.question(line))
+        for number, line in enumerate(map(str.strip, lines), 1):
+            if not line:
+                continue
+            try:
+                self._items.setdefault(len(line), []).append(task.question(line))
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
+        if not self._items:
+            raise ValueError(f"{path} holds no string; write one a line")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._task, name)

@@ -8,6 +8,7 @@ import hashlib
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -50,9 +51,7 @@ class TransformersModel(nn.Module):
     def __repr__(self) -> str:
         return f"TransformersModel({self.model.config.to_json_string(use_diff=False)}\n{self.model})"
 
-    def forward(
-        self, ids: Tensor, state: Any = None, mask: None = None, last: int | None = None
-    ) -> tuple[Tensor, Any]:
+    def forward(self, ids: Tensor, state: Any = None, mask: None = None, last: int | None = None) -> tuple[Tensor, Any]:
         """Logits, and the state to go on from."""
         if self.keyword != "state" or state is None or len(ids) == 1 or ids.shape[1] > 1:
             return self._read(ids, state, last)
@@ -73,9 +72,12 @@ class TransformersModel(nn.Module):
 def load_pretrained(name: str) -> TransformersModel:
     """Load a causal model from a folder that save_pretrained wrote, or from the hub by name.
 
-    ValueError where there is no such folder and no network, and where the folder lacks weights that the model needs.
+    ValueError where there is no such folder and no network, where its files are damaged, and where the folder lacks weights that the
+    model needs.
     """
     transformers = _transformers()
+    from safetensors import SafetensorError
+
     local = Path(name).is_dir()
     try:
         config = transformers.AutoConfig.from_pretrained(name, local_files_only=local)
@@ -84,7 +86,8 @@ def load_pretrained(name: str) -> TransformersModel:
         model, found = transformers.AutoModelForCausalLM.from_pretrained(
             name, config=config, dtype=torch.float32, local_files_only=local, output_loading_info=True
         )
-    except (OSError, ValueError) as error:
+    # The last three: weights that safetensors or torch cannot read, and such as are cut short.
+    except (OSError, ValueError, ImportError, SafetensorError, RuntimeError, UnpicklingError, EOFError) as error:
         raise ValueError(_not_found(name, local, error)) from None
     lost = sorted(found["missing_keys"]) + sorted(str(key) for key in found["mismatched_keys"])
     if lost:
@@ -151,7 +154,7 @@ def untrained(kind: str, vocab_size: int, context: int, width: int = 192, depth:
 
 
 def _not_found(name: str, local: bool, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0]
+    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
     if local:
         return f"the folder {name} holds no model that transformers can load ({reason})"
     return (

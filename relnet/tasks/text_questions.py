@@ -9,6 +9,7 @@ Source: arXiv 2402.01032 section 4 and appendix B.2.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, Protocol, get_args
 
@@ -111,9 +112,13 @@ class TextCopy(_WordCopy):
         """text-copy-natural or text-copy-shuffled."""
         return f"text-copy-{self.order}"
 
+    @cached_property
+    def _words(self) -> list[str]:
+        return self.text.split()
+
     def words(self, stream: Stream, length: int) -> list[str]:
         """Neighbouring words of the text."""
-        words = self.text.split()
+        words = self._words
         if len(words) < length:
             raise ValueError(f"the text has {len(words)} words, too few for length {length}; take a longer text")
         start = int(stream.below(len(words) - length + 1, 1)[0])

@@ -48,11 +48,13 @@ class Tokeniser:
     def first(self, stop: str) -> int:
         """The token that the text which ends an answer begins with; ValueError where the tokenizer cannot write it."""
         tokens = self.encode(stop)
-        if not tokens or not self.decode(tokens[:1]).startswith(stop[0]):
-            raise ValueError(
-                f"the tokenizer cannot write {stop!r}, which ends an answer; take a model with another tokenizer"
-            )
-        return tokens[0]
+        for number, token in enumerate(tokens, 1):
+            # Some tokenizers put a blank in front of a text.
+            if self.decode(tokens[:number]).lstrip(" ").startswith(stop[0]):
+                return token
+        raise ValueError(
+            f"the tokenizer cannot write {stop!r}, which ends an answer; take a model with another tokenizer"
+        )
 
 
 class Tokenised:
@@ -69,7 +71,6 @@ class Tokenised:
     [' 8800533351']
     """
 
-    ragged = True
     scorer = "jelassi2024"
 
     def __init__(self, task: TextTask, tokeniser: Tokeniser) -> None:

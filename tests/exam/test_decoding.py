@@ -2,7 +2,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from relnet import nn

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from relnet import exam
-from relnet.tasks import Copying, PhoneBook, TextCopy, Tokenised, read_squad
+from relnet.tasks import Copying, PhoneBook, TextCopy, Tokenised
 from tests.assertions import assert_close, assert_same_bits
 from tests.exam.transformers_models import save, tiny
 
@@ -130,59 +130,16 @@ def test_weights_that_are_missing_are_an_error_that_names_them(tmp_path):
         exam.load_pretrained(str(tmp_path))
 
 
+@pytest.mark.parametrize("left", [b"", b"\x08\x00\x00\x00\x00\x00\x00\x00{}", b"no weights at all, far from it", None])
+def test_damaged_weights_are_an_error_that_names_the_folder(tmp_path, left):
+    save(tiny("gpt_neox"), tmp_path)
+    weights = tmp_path / "model.safetensors"
+    # None: cut short, as by a full disk.
+    weights.write_bytes(weights.read_bytes()[:-100] if left is None else left)
+    with pytest.raises(ValueError, match=f"the folder {tmp_path} holds no model that transformers can load"):
+        exam.load_pretrained(str(tmp_path))
+
+
 def test_an_architecture_that_transformers_lacks_is_refused():
     with pytest.raises(ValueError, match=r"no causal model 'mambo'; did you mean .*mamba"):
         exam.untrained("mambo", 29, 64)
-
-
-class Knowing:
-    """Answers every question with the line that it was given, one token after another."""
-
-    name, vocab_size, limit = "knowing", 256, None
-
-    def __init__(self, line):
-        self.line = line
-
-    def start(self, prompts):
-        return self.step(None, (len(prompts), 0))
-
-    def step(self, tokens, state):
-        rows, place = state
-        logits = torch.zeros(rows, 256)
-        logits[:, self.line[place]] = 1
-        return logits, (rows, place + 1)
-
-
-def test_questions_are_binned_by_the_tokens_of_their_paragraph_bounds_included(tmp_path):
-    from relnet.tasks import Tokeniser
-
-    def paragraph(context, number):
-        return {
-            "context": context,
-            "qas": [
-                {
-                    "id": str(number),
-                    "question": "Who?",
-                    "answers": [{"text": "cat", "answer_start": context.index("cat")}],
-                }
-            ],
-        }
-
-    contexts = ["a cat sat", "the cat sat", "a cat and a dog", "the cat and the hat on the mat"]
-    path = tmp_path / "squad.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph(c, n) for n, c in enumerate(contexts)]}]}))
-    letters = Tokeniser(lambda text: list(text.encode()), lambda tokens: bytes(tokens).decode(), 256)
-    asked = {"subject": Knowing(b" the Cat!\nand more"), "tokeniser": letters, "questions": read_squad(path)}
-    rows = exam.answer_questions(**asked, bins=[9, 11, 12, 30])
-    assert [(row.length, row.items, row.exact, row.ended, row.score) for row in rows] == [
-        (9, 1, 1, 1, 1.0),
-        (11, 1, 1, 1, 1.0),
-        (12, 0, 0, 0, None),
-        (30, 2, 2, 2, 1.0),
-    ]
-    assert "no question" in rows[2].note
-    asked["subject"] = Knowing(b" cat dog mouse and so on and on and on")
-    (row,) = exam.answer_questions(**asked, bins=[30], max_tokens=8)
-    assert (row.items, row.exact, row.ended, row.score) == (4, 0, 0, pytest.approx(2 / 3))
-    with pytest.raises(ValueError, match="rising numbers"):
-        exam.answer_questions(**asked, bins=[30, 9])

@@ -157,3 +157,19 @@ def test_the_scores_of_squad():
     assert f1("on the mat", ["mat", "a red mat"]) == pytest.approx(2 / 3)
     assert f1("", ["mat"]) == 0.0
     assert f1("the", ["a"]) == 1.0, "nothing is left of either"
+
+
+def test_a_text_is_split_into_words_once():
+    class Counting(str):
+        splits = 0
+
+        def split(self, *args):
+            Counting.splits += 1
+            return super().split(*args)
+
+    task = TextCopy(Counting(WORDS))
+    for index in range(5):
+        task.questions(2, length=20, seed=0, index=index)
+    assert Counting.splits == 1
+    assert task == TextCopy(WORDS)
+    assert repr(task) == repr(TextCopy(WORDS))
