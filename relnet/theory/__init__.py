@@ -1,6 +1,6 @@
 """Theory made executable: models with weights set by hand that copy, what is proved of them, and what a state can hold."""
 
-from relnet.theory.bounds import lift, most_tokens_rn, most_tokens_transformer, noise
+from relnet.theory.bounds import lift, most_tokens_converse_rn, most_tokens_rn, most_tokens_transformer, noise, votes
 from relnet.theory.capacity import longest_string, longest_string_of, state_bits
 from relnet.theory.checking import first_errors
 from relnet.theory.copying_rn import CopyingRN
@@ -27,6 +27,7 @@ __all__ = [
     "longest_string",
     "longest_string_of",
     "longest_without_repeat",
+    "most_tokens_converse_rn",
     "most_tokens_rn",
     "most_tokens_transformer",
     "noise",
@@ -35,4 +36,5 @@ __all__ = [
     "state_bits",
     "strings_without_repeat",
     "uniform_strings",
+    "votes",
 ]

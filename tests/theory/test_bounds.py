@@ -1,6 +1,8 @@
 """The quantities of the proof, measured in the models themselves in float64."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch
 from relnet import ops, theory
 from relnet.theory.residual import FIRST_LETTER, SEP
 
+PAGE = Path(__file__).parents[2] / "docs" / "theory.md"
 N, LENGTH = 3, 40
 SETTINGS = [
     theory.CopyingRN(n=N),
@@ -61,7 +64,7 @@ def test_no_pair_passes_the_lift_or_the_noise_of_the_bound(settings, ids):
     with torch.no_grad():
         p, q = mixer.source(r).unflatten(-1, (N, width)), mixer.target(r).unflatten(-1, (N, width))
     separator = LENGTH + 1
-    smallest_lift, largest_noise = math.inf, 0.0
+    lifts, largest_noise = [], 0.0
     for j in range(separator, ids.shape[1]):
         found = []
         for head in range(N):
@@ -70,8 +73,8 @@ def test_no_pair_passes_the_lift_or_the_noise_of_the_bound(settings, ids):
             gap = values.amax(-1) - values.amin(-1)
             matches = gap > 0.5 * theory.lift(settings, eta=0.0)
             found.append(matches)
+            lifts.append(gap[matches])
             largest_noise = max(largest_noise, float(gap.masked_fill(matches, 0.0).max()))
-        smallest_lift = min(smallest_lift, float(gap[matches].min()) if matches.any() else math.inf)
         right = j - separator + 1
         votes = torch.stack(found)
         assert votes[..., right].any(0).all(), f"target {j} does not find its source"
@@ -79,7 +82,76 @@ def test_no_pair_passes_the_lift_or_the_noise_of_the_bound(settings, ids):
         assert not votes.any(), f"target {j} finds another source"
     assert largest_noise <= theory.noise(settings)
     assert largest_noise > theory.noise(settings) / 20
-    assert smallest_lift >= theory.lift(settings) > 0
+    found, (least, most) = torch.cat(lifts), theory.votes(settings)
+    assert float(found.min()) >= least > theory.lift(settings) > 0
+    assert float(found.max()) <= most
+    alike, same = theory.votes(settings, eta=0.0)
+    assert alike == pytest.approx(same)
+    assert float(found.min()) < alike * (1 - 1e-7), "the votes do not differ at all"
+
+
+def table_of_bounds():
+    rows = re.findall(r"^\| (\d) \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \|$", PAGE.read_text(), re.M)
+    return [[int(cell.replace(",", "")) for cell in row] for row in rows]
+
+
+def test_the_table_of_the_page_is_what_the_bounds_say():
+    rows = table_of_bounds()
+    assert len(rows) == 5
+    for n, kappa, exact, tokens, converse in rows:
+        settings = theory.CopyingRN(n=n, kappa=float(kappa))
+        assert theory.most_tokens_rn(settings, eta=0.0) == exact
+        assert theory.most_tokens_rn(settings) == tokens
+        assert theory.most_tokens_converse_rn(settings) == converse
+
+
+def test_the_spread_of_the_page_is_that_of_the_settings():
+    assert "eta1 <= amp^2 b/(8 d1 V0)" in PAGE.read_text()
+    settings = theory.CopyingRN(n=4)
+    amp, std, of_lags = settings.gathering()
+    bits, width = settings.residual.bits, settings.widths[0]
+    # The middle of [V0, V0 + amp^2 b / (2 d1)] is what the weights reckon with.
+    least = std**2 - amp**2 * bits / (4 * width)
+    assert of_lags == pytest.approx(amp**2 * bits / (8 * width * least))
+    assert settings.spread == pytest.approx(1.7e-6, abs=0.05e-6)
+
+
+def test_where_pairs_vote_alike_the_converse_reaches_as_far_as_the_bound():
+    for settings in SETTINGS:
+        assert theory.most_tokens_converse_rn(settings, eta=0.0) >= theory.most_tokens_rn(settings, eta=0.0) > 0
+        assert theory.most_tokens_converse_rn(settings) < theory.most_tokens_rn(settings)
+    # As much is left of the keys as of the letter: nothing is said of any string.
+    assert theory.most_tokens_converse_rn(SETTINGS[0], eta=0.1) == theory.most_tokens_rn(SETTINGS[0], eta=0.1) == 0
+
+
+@pytest.mark.parametrize(("amplitude", "kappa"), [(3.0, 40.0), (10.0, 40.0), (1e4, 1e4)])
+def test_the_bound_of_the_transformer_is_a_number_for_any_settings(amplitude, kappa):
+    tokens = theory.most_tokens_transformer(theory.CopyingTransformer(n=4, amplitude=amplitude, kappa=kappa))
+    assert tokens == 0 if amplitude < 1e4 else tokens > 10**300
+    with pytest.raises(ValueError, match=r"eta=26\.0"):
+        theory.most_tokens_transformer(theory.CopyingTransformer(n=4, amplitude=0.5))
+
+
+@pytest.mark.parametrize(("length", "said"), [(1, 0), (2, 0), (2, 1), (3, 2)])
+def test_the_sink_of_a_cut_gate_stands_above_every_source_but_the_right_one(length, said):
+    """Scores of block 2 in units of kappa, over the one that agrees wholly: the sink at -1 and what its gate adds."""
+    settings = theory.CopyingTransformer(n=9, kappa=1.0)
+    # Letters whose codes differ from the delimiters' in one bit: the least that a cut gate adds.
+    asked = theory.items(torch.tensor([[24, 18, 10][:length]]))
+    ids = torch.cat([asked.prompts, asked.answers[:, :said]], dim=1)
+    model, residual, width = settings.build(torch.float64), settings.residual, settings.head_width
+    mixer, j = model.blocks[1].mixer, ids.shape[1] - 1
+    with torch.no_grad():
+        r = rows_before_block_two(model, ids)
+        query, key, _ = mixer.query_key_value(r).unflatten(-1, (3, settings.n, width)).unbind(2)
+        scores = torch.einsum("hc,ihc->hi", query[0, j], key[0]) / math.sqrt(width)
+    for head, number in enumerate(range(1, settings.n)):
+        if number - 1 <= j:
+            continue
+        sink, *others = (scores[head] - number * residual.bits).tolist()
+        assert sink + 1 == pytest.approx(2 * (j - 1) / (j + 1), abs=1e-4)
+        others.pop(said)
+        assert all(other < sink - 1 for other in others)
 
 
 def test_the_bound_is_the_figure_on_paper():
