@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from relnet.exam.decoding import MOST_LOGITS
 from relnet.exam.subject import Subject
 from relnet.tasks import Span
 
@@ -82,7 +83,8 @@ def evaluate_text(
     """Measure a subject on a text, all of it.
 
     context: tokens a window; stride: between the beginnings of windows, None: context. carry: hand the state on instead, through
-    the whole text. batch_size: windows at once, which changes the result by rounding only.
+    the whole text. batch_size: windows at once, which changes the result by rounding only; fewer where the vocabulary is so large that
+    their logits would take over half a gigabyte.
 
     ValueError for a stride or batch_size out of range, a context over the subject's limit, a stride together with carry, carry with a
     subject that has a limit shorter than the text, an empty text, and NaN logits.
@@ -109,6 +111,7 @@ def evaluate_text(
 
 
 def _in_windows(subject: Subject, text: np.ndarray, context: int, stride: int, batch_size: int) -> float:
+    batch_size = min(batch_size, max(1, MOST_LOGITS // (context * subject.vocab_size)))
     # Of the first window all predictions count, of each later one the last `stride`.
     last = len(text) - 1
     if last == 0:

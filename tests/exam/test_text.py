@@ -64,6 +64,21 @@ def test_every_token_is_counted_exactly_once_however_the_text_is_cut(length):
         assert row.perplexity == pytest.approx(2 ** (expected / length))
 
 
+def test_of_a_large_vocabulary_fewer_windows_are_read_at_once(monkeypatch):
+    class Rows(Bigrams):
+        def logits(self, ids):
+            self.most = max(getattr(self, "most", 0), len(ids))
+            return super().logits(ids)
+
+    span = Span(text_of(97), 97)
+    monkeypatch.setattr(exam.text, "MOST_LOGITS", 3 * 8 * VOCABULARY)
+    for context, most in ((8, 3), (4, 5), (50, 1)):
+        subject = Rows()
+        row = evaluate_text(subject, span, context=context, batch_size=5)
+        assert row.bits == pytest.approx(bits_by_hand(span.tokens))
+        assert subject.most == most
+
+
 @pytest.mark.parametrize("way", [{"context": 9}, {"context": 9, "stride": 2}, {"context": 9, "carry": True}])
 def test_a_model_that_knows_nothing_costs_8_bits_a_byte(way):
     subject = Bigrams(torch.zeros(256, 256))
