@@ -24,6 +24,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "4 heads in block 2": {"heads": 4},
     "3 asks": {"asks": 3},
     "3 asks, heads of 256": {"asks": 3, "head_width": 256},
+    "half openings, heads of 256": {"openings": 0.5, "head_width": 256, "batch_size": 48},
+    "half openings, heads of 256, learning rate 2e-3": {
+        "openings": 0.5,
+        "head_width": 256,
+        "batch_size": 48,
+        "lr": 2e-3,
+    },
     "3 asks, batches of 16": {"asks": 3, "batch_size": 16},
     "windows to 7": {"windows": (1, 2, 3, 4, 5, 6, 7)},
     "width 192, window heads of 64": {"width": 192, "window_width": 64},

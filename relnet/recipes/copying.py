@@ -89,6 +89,7 @@ def long_copying(
     heads: int = 2,
     head_width: int = 192,
     asks: int = 1,
+    openings: float = 0.0,
     batch_size: int = 32,
     lr: float = 1e-3,
     warmup_steps: int = 50,
@@ -112,6 +113,7 @@ def long_copying(
         heads: Of the second block.
         head_width: Of each head of the second block.
         asks: How often in a row each training string is to be copied.
+        openings: Share of training rows that ask for the first letter only.
         batch_size: Strings an update.
         lr: Learning rate after the warm-up; it falls to 0 by a cosine.
         warmup_steps: Updates over which the learning rate rises from 0.
@@ -119,7 +121,9 @@ def long_copying(
         checkpoint_every: Updates between checkpoints.
         seed: Of weights and strings.
     """
-    task = tasks.UnrepeatedCopying(length=length, layout="jelassi2024", min_length=min(5, length), asks=asks)
+    task = tasks.UnrepeatedCopying(
+        length=length, layout="jelassi2024", min_length=min(5, length), asks=asks, openings=openings
+    )
     gather = nn.CausalRNConfig(hidden=window_width * len(windows), heads=len(windows), windows=tuple(windows))
     look_up = nn.CausalRNConfig(hidden=head_width * heads, heads=heads)
     shape = nn.ModelConfig(task.vocab_size, width, 2, None, (gather, look_up), positions="none")

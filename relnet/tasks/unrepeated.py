@@ -9,9 +9,12 @@ a 3-gram, so they ask for no more than 3 letters; among those of 200 letters 2 i
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from relnet.tasks.copying import Copying
 from relnet.tasks.draws import Stream
 from relnet.tasks.letters import NUM_LETTERS, Part
+from relnet.tasks.scores import IGNORE
 
 # How often a training string has an (n-1)-gram written over another place.
 MOST_PLANTED = 3
@@ -26,8 +29,9 @@ class UnrepeatedCopying(Copying):
     layout: another one might repeat what this one must not.
 
     ngram: what no string repeats. alphabets: how many letters a training string may have, each as likely as the next; those with fewer
-    n-grams than twice its length are left out. asks: how many times a training row has its string copied, <SEP> and the answer again,
-    so that a string's start is looked up among more tokens than it has. ValueError for an ngram under 2, asks under 1, and for
+    n-grams than twice its length are left out. asks: how many times a training row has its string copied, <SEP> and the answer again.
+    openings: the share of training rows that end with the first letter of the answer, which is one letter of many in the other rows and
+    the only one that no letter before it tells. ValueError for an ngram under 2, asks under 1, openings that are no share, and for
     alphabets out of 1 to 26 or all too small.
 
     >>> UnrepeatedCopying(length=6, ngram=2, alphabets=(4,)).show()
@@ -50,12 +54,15 @@ class UnrepeatedCopying(Copying):
     ngram: int = 4
     alphabets: tuple[int, ...] = (3, 4, 6, 10, NUM_LETTERS)
     asks: int = 1
+    openings: float = 0.0
 
     def __post_init__(self) -> None:
         if self.ngram < 2:
             raise ValueError(f"ngram {self.ngram}: at least 2 letters wanted")
         if self.asks < 1:
             raise ValueError(f"asks {self.asks}: at least 1 wanted")
+        if not 0 <= self.openings <= 1:
+            raise ValueError(f"openings {self.openings}: a share from 0 to 1 wanted")
         strange = [size for size in self.alphabets if not 1 <= size <= NUM_LETTERS]
         if strange:
             raise ValueError(
@@ -91,7 +98,18 @@ class UnrepeatedCopying(Copying):
         shortest = self.length if self.layout == "cui2024" else self.min_length or self.shortest
         length = shortest + int(stream.below(self.length - shortest + 1, 1)[0])
         string = self._training_string(stream, length)
+        if self.openings and int(stream.below(2**16, 1)[0]) < self.openings * 2**16:
+            ((given, answer),) = self._pose(string)
+            return [(0, given, [*[IGNORE] * (len(given) - 1), answer[0]])]
         return [(0, *self._lay_out([*self._pose(string), *[([self.SEP], string)] * (self.asks - 1)]))]
+
+    def accuracy(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """(B,) float64 in [0, 1]: as of other tasks; of a row that asks for the first letter only, whether that is right."""
+        found = ((predictions == targets) | (targets == IGNORE)).all(1).double()
+        whole = (targets == self.EOS).any(1)
+        if bool(whole.any()):
+            found[whole] = super().accuracy(predictions[whole], targets[whole])
+        return found
 
     def _training_string(self, stream: Stream, length: int) -> list[int]:
         sizes = self._large_enough(length)
