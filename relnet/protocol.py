@@ -115,21 +115,25 @@ def sit(
                         result = _train(model, identity, paper, told, place, device, on_step)
                     except FloatingPointError as error:
                         why = f"diverged in training at lr {lr:g} ({str(error).partition(';')[0]})"
-                        rows = _diverged(candidate.name, paper, seed, why, on_row)
+                        rows = _unasked(candidate.name, paper.examined, seed, why, on_row)
                         facts |= {"samples": told.steps * told.batch_size, "samples_to_99": None, "train_accuracy": 0.0}
                     else:
                         rows = []
                         for task, lengths in paper.examined:
-                            rows += exam.evaluate(
-                                exam.ModelSubject(model.eval(), name=candidate.name),
-                                task,
-                                lengths=lengths,
-                                seeds=(seed,),
-                                num=num,
-                                batch_size=batch_size,
-                                cache=known,
-                                on_row=on_row,
-                            )
+                            try:
+                                rows += exam.evaluate(
+                                    exam.ModelSubject(model.eval(), name=candidate.name),
+                                    task,
+                                    lengths=lengths,
+                                    seeds=(seed,),
+                                    num=num,
+                                    batch_size=batch_size,
+                                    cache=known,
+                                    on_row=on_row,
+                                )
+                            except exam.NaNLogitsError:
+                                why = f"gives NaN, trained at lr {lr:g}"
+                                rows += _unasked(candidate.name, [(task, lengths)], seed, why, on_row)
                         facts |= _training_facts(told, result)
                     lines = add_lines(folder / "exam.jsonl", [{**asdict(row), **facts} for row in rows])
     return lines
@@ -186,13 +190,17 @@ def _train(
     )
 
 
-def _diverged(
-    name: str, paper: Paper, seed: int, why: str, on_row: Callable[[exam.Row], None] | None
+def _unasked(
+    name: str,
+    examined: Sequence[tuple[tasks.LetterTask, tuple[int, ...]]],
+    seed: int,
+    why: str,
+    on_row: Callable[[exam.Row], None] | None,
 ) -> list[exam.Row]:
     """The rows of an exam that nobody sat."""
     rows = [
         exam.unasked(task, name, mode, length, seed, why)
-        for task, lengths in paper.examined
+        for task, lengths in examined
         for length in lengths
         for mode in exam.MODES
     ]

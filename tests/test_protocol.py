@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from relnet import protocol, recipes, report
+from relnet import exam, protocol, recipes, report
 from relnet.report.verdict import best
 from relnet.tasks import Copying, DuplicatedNgram, PrefixLookup
 from relnet.train import TrainConfig
@@ -118,6 +118,20 @@ def test_a_training_that_diverges_is_told_and_the_sitting_goes_on(tmp_path):
     assert [line["lr"] for line in best(lines)] == [1e-3] * 8
     assert sit(tmp_path, candidates("causalrn", "lstm"), lrs=(1e38, 1e-3)) == lines
     assert "not asked: diverged in training" in " ".join(report.verdict(lines).split())
+
+
+def test_a_trained_model_that_gives_nan_is_told_and_the_sitting_goes_on(tmp_path, monkeypatch):
+    evaluate = exam.evaluate
+
+    def broken(subject, task, **options):
+        if subject.name == "lstm":
+            torch.nn.init.constant_(subject.model.head.weight, torch.nan)
+        return evaluate(subject, task, **options)
+
+    monkeypatch.setattr(exam, "evaluate", broken)
+    lines = sit(tmp_path, candidates("lstm", "causalrn"))
+    told = [(line["subject"], line["items"], line["note"]) for line in lines]
+    assert told == [("lstm", 0, "gives NaN, trained at lr 0.0005")] * 4 + [("causalrn", 5, "")] * 4
 
 
 def test_two_exams_in_one_folder_lose_none_of_each_others_lines(tmp_path):

@@ -157,7 +157,15 @@ def _pretrained(
             bins = sorted(lengths) or [100, 200, 400]
             tokeniser = exam.load_tokeniser(name)
             rows += exam.answer_questions(
-                subject, tokeniser, questions, bins=bins, num=num, batch_size=batch_size, cache=known, on_row=_show
+                subject,
+                tokeniser,
+                questions,
+                bins=bins,
+                seeds=seeds,
+                num=num,
+                batch_size=batch_size,
+                cache=known,
+                on_row=_show,
             )
             continue
         if task in TEXT_TASKS:

@@ -2,7 +2,7 @@
 
 from relnet.exam.answering import answer_questions
 from relnet.exam.cache import ResultCache, model_content, own_code
-from relnet.exam.decoding import complete, free_running, teacher_forced
+from relnet.exam.decoding import NaNLogitsError, complete, free_running, teacher_forced
 from relnet.exam.evaluate import MODES, Row, evaluate, unasked
 from relnet.exam.images import ImageRow, evaluate_images
 from relnet.exam.lines import append_row, appending
@@ -19,6 +19,7 @@ __all__ = [
     "MODES",
     "ImageRow",
     "ModelSubject",
+    "NaNLogitsError",
     "OwnItems",
     "Reader",
     "ResultCache",

@@ -21,6 +21,12 @@ from relnet.exam.subject import ModelSubject, Subject
 from relnet.tasks import IGNORE, Items, Task
 
 TIE = 1e-4
+
+
+class NaNLogitsError(ValueError):
+    """A subject's logits are NaN."""
+
+
 # Logits there may be at once: half a gigabyte in float32.
 MOST_LOGITS = 2**27
 
@@ -29,7 +35,7 @@ def teacher_forced(subject: Subject, items: Items) -> tuple[Tensor, Tensor]:
     """Predict each token of the answers after the right ones before it.
 
     Returns predictions (N, A) int64 and ties (N, A) bool, True where the two highest logits lie within 1e-4.
-    ValueError where the logits are NaN, naming the subject and the position.
+    NaNLogitsError (a ValueError) where the logits are NaN, naming the subject and the position.
     """
     first = items.prompts.shape[1] - 1
     ids = torch.cat([items.prompts, items.answers[:, :-1]], dim=1)
@@ -50,7 +56,7 @@ def free_running(
     A model may say as many tokens as the right answer has and stops at <EOS> (the last token of the answers); what
     would follow is IGNORE. ends: another end than <EOS>: which rows (N,) bool are whole, by what they have said so far, (N, A) with
     IGNORE where nothing is said yet. Returns predictions (N, A) int64 and ties (N, A) bool, as `teacher_forced` does.
-    ValueError where the logits are NaN, naming the subject and the position.
+    NaNLogitsError (a ValueError) where the logits are NaN, naming the subject and the position.
     """
     eos = items.answers[:, -1]
     predictions = torch.full_like(items.answers, IGNORE)
@@ -102,7 +108,7 @@ def _greedy(logits: Tensor, subject: Subject, first: int, first_row: int = 0) ->
     undefined = logits.isnan().any(-1)
     if bool(undefined.any()):
         row, place = undefined.nonzero()[0].tolist()
-        raise ValueError(
+        raise NaNLogitsError(
             f"{subject.name}: the logits at position {first + place} of row {first_row + row} are NaN; "
             "the weights may be damaged or the training may have diverged"
         )

@@ -35,6 +35,11 @@ class OwnItems:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._task, name)
 
+    def __repr__(self) -> str:
+        """By content, which known results go by."""
+        content = [item.prompts.tolist() for items in self._items.values() for item in items]
+        return f"OwnItems({self._task!r}, {content})"
+
     @property
     def lengths(self) -> dict[int, int]:
         """How many strings there are of each length."""

@@ -51,6 +51,14 @@ class TransformersModel(nn.Module):
     def __repr__(self) -> str:
         return f"TransformersModel({self.model.config.to_json_string(use_diff=False)}\n{self.model})"
 
+    @property
+    def num_parameters(self) -> int:
+        """Number of weights without embeddings, as of relnet's models; one that is the output layer's as well counts."""
+        output = self.model.get_output_embeddings()
+        looked_up = {id(p) for part in self.modules() if isinstance(part, nn.Embedding) for p in part.parameters()}
+        multiplied = set() if output is None else {id(p) for p in output.parameters()}
+        return sum(p.numel() for p in self.parameters() if id(p) not in looked_up - multiplied)
+
     def forward(self, ids: Tensor, state: Any = None, mask: None = None, last: int | None = None) -> tuple[Tensor, Any]:
         """Logits, and the state to go on from."""
         if self.keyword != "state" or state is None or len(ids) == 1 or ids.shape[1] > 1:

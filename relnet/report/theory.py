@@ -82,7 +82,7 @@ def _copied(row: Row) -> str:
 
 _TABLES: dict[str, tuple[str, list[tuple[str, Any]]]] = {
     "error": (
-        "Uniform strings: wrong (letters and stopping) if and only if an n-gram repeats",
+        "Uniform strings: those that are wrong (letters and stopping), and those that repeat an n-gram",
         [
             ("model", lambda row: row["model"]),
             ("n", lambda row: f"{row['n']}"),

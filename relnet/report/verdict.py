@@ -160,16 +160,17 @@ def _facts(lines: Sequence[Line]) -> list[str]:
             notes.append(
                 f"{subject}, {task}, {trained}: accuracy in training by learning rate {told}; the best one is shown."
             )
-    for (subject, task, note), rows in groups(
-        [line for line in lines if line["note"]], "subject", "task", "note"
-    ).items():
-        asked = sorted({row["length"] for row in rows})
-        were = "length {} was" if len(asked) == 1 else "lengths {} were"
-        notes.append(f"{subject}, {task}: {were.format(', '.join(map(str, asked)))} not asked: {note}.")
+    noted = [line | {"asked": bool(line["items"])} for line in lines if line["note"]]
+    for (subject, task, note, asked), rows in groups(noted, "subject", "task", "note", "asked").items():
+        lengths = sorted({row["length"] for row in rows})
+        of = f"length{'s' if len(lengths) > 1 else ''} {', '.join(map(str, lengths))}"
+        were = "" if asked else f" {'were' if len(lengths) > 1 else 'was'} not asked"
+        notes.append(f"{subject}, {task}: {of}{were}: {note}.")
     for (subject, task), rows in groups(_asked(lines), "subject", "task").items():
         scores = {row["scorer"] for row in rows if row.get("score") is not None} - {"jelassi2024", "cui2024"}
         for scorer in sorted(scores):
-            told = [(row["length"], row["score"]) for row in rows if row["scorer"] == scorer]
+            own = groups([row for row in rows if row["scorer"] == scorer], "length")
+            told = [(length, _mean(rows_at, "score")) for (length,), rows_at in own.items()]
             notes.append(
                 f"{subject}, {task}: {scorer} " + ", ".join(f"{length}: {score:.3f}" for length, score in told) + "."
             )

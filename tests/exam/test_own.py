@@ -25,3 +25,11 @@ def test_a_line_that_is_no_string_is_refused_by_its_number(tmp_path, line):
 def test_a_file_of_empty_lines_is_refused(tmp_path):
     with pytest.raises(ValueError, match="holds no string; write one a line"):
         written(tmp_path, "\n \n")
+
+
+def test_known_results_go_by_the_strings_not_by_where_they_lie(tmp_path):
+    told = []
+    for folder, content in (("one", "abc\nde\n"), ("same", "abc\nde"), ("other", "abc\ndf\n")):
+        (tmp_path / folder).mkdir()
+        told.append(repr(written(tmp_path / folder, content)))
+    assert told[0] == told[1] != told[2]

@@ -78,6 +78,15 @@ def test_states_are_measured_not_worked_out():
     )
 
 
+@pytest.mark.parametrize("kind", ["gpt_neox", "llama", "mamba", "gpt2"])
+def test_weights_are_counted_as_those_of_relnets_own_models(kind):
+    model = tiny(kind)
+    every = sum(p.numel() for p in model.parameters())
+    tied = model.model.config.tie_word_embeddings
+    positions = 64 * 32 if kind == "gpt2" else 0
+    assert model.num_parameters == every - positions - (0 if tied else 29 * 32)
+
+
 def test_text_is_asked_through_the_tokenizer_of_the_folder(tmp_path):
     save(tiny("gpt_neox", vocab_size=100, context=400), tmp_path)
     model, tokeniser = exam.load_pretrained(str(tmp_path)), exam.load_tokeniser(str(tmp_path))
