@@ -100,7 +100,7 @@ class UnrepeatedCopying(Copying):
         string = self._training_string(stream, length)
         if self.openings and int(stream.below(2**16, 1)[0]) < self.openings * 2**16:
             ((given, answer),) = self._pose(string)
-            return [(0, given, [*[IGNORE] * (len(given) - 1), answer[0]])]
+            return [(0, list(given), [*[IGNORE] * (len(given) - 1), answer[0]])]
         return [(0, *self._lay_out([*self._pose(string), *[([self.SEP], string)] * (self.asks - 1)]))]
 
     def accuracy(self, predictions: Tensor, targets: Tensor) -> Tensor:

@@ -71,8 +71,27 @@ def test_a_nearly_used_up_alphabet_still_gives_strings():
         ({"alphabets": (2,), "length": 20}, r"alphabets \(2,\): too few letters for strings of 20"),
         ({"ngram": 1}, "ngram 1: at least 2"),
         ({"asks": 0}, "asks 0: at least 1"),
+        ({"openings": 1.5}, "openings 1.5: a share from 0 to 1"),
     ],
 )
 def test_wrong_settings_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         UnrepeatedCopying(**changes)
+
+
+def test_rows_that_are_openings_ask_for_the_first_letter_only():
+    task = UnrepeatedCopying(length=6, layout="jelassi2024", min_length=3, openings=0.25)
+    whole = UnrepeatedCopying(length=6, layout="jelassi2024", min_length=3)
+    batch, other = task.sample(400, seed=0, index=0), whole.sample(400, seed=0, index=0)
+    opening = ~(batch.targets == task.EOS).any(1)
+    assert 60 < int(opening.sum()) < 140
+    for tokens, targets, full in zip(batch.inputs[opening], batch.targets[opening], other.inputs[opening], strict=True):
+        question = task.decode(tokens).replace("<EOS>", "")
+        assert task.decode(full).startswith(question)
+        assert task.decode(targets) == question.removeprefix("<BOS>")[0]
+    assert torch.equal(batch.targets[~opening], other.targets[~opening])
+    wrong = torch.where(batch.targets == -1, 5, batch.targets)
+    assert (task.accuracy(wrong, batch.targets) == 1).all()
+    wrong[0, (batch.targets[0] != -1).nonzero()[0]] += 1
+    assert task.accuracy(wrong, batch.targets).tolist() == [0.0] + [1.0] * 399
+    assert torch.equal(task.items(5, 6, seed=0).prompts, whole.items(5, 6, seed=0).prompts)
