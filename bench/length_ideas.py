@@ -25,6 +25,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "3 asks": {"asks": 3},
     "3 asks, heads of 256": {"asks": 3, "head_width": 256},
     "half openings, heads of 256": {"openings": 0.5, "head_width": 256, "batch_size": 48},
+    "40 letters before, heads of 256": {"before": 40, "head_width": 256},
+    "80 letters before, half openings, heads of 256": {"before": 80, "openings": 0.5, "head_width": 256},
     "half openings, heads of 256, learning rate 2e-3": {
         "openings": 0.5,
         "head_width": 256,

@@ -90,6 +90,7 @@ def long_copying(
     head_width: int = 192,
     asks: int = 1,
     openings: float = 0.0,
+    before: int = 0,
     batch_size: int = 32,
     lr: float = 1e-3,
     warmup_steps: int = 50,
@@ -114,6 +115,7 @@ def long_copying(
         head_width: Of each head of the second block.
         asks: How often in a row each training string is to be copied.
         openings: Share of training rows that ask for the first letter only.
+        before: Most letters before a training row's string that belong to nothing.
         batch_size: Strings an update.
         lr: Learning rate after the warm-up; it falls to 0 by a cosine.
         warmup_steps: Updates over which the learning rate rises from 0.
@@ -122,7 +124,7 @@ def long_copying(
         seed: Of weights and strings.
     """
     task = tasks.UnrepeatedCopying(
-        length=length, layout="jelassi2024", min_length=min(5, length), asks=asks, openings=openings
+        length, "jelassi2024", min_length=min(5, length), asks=asks, openings=openings, before=before
     )
     gather = nn.CausalRNConfig(hidden=window_width * len(windows), heads=len(windows), windows=tuple(windows))
     look_up = nn.CausalRNConfig(hidden=head_width * heads, heads=heads)

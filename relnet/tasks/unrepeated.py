@@ -31,8 +31,9 @@ class UnrepeatedCopying(Copying):
     ngram: what no string repeats. alphabets: how many letters a training string may have, each as likely as the next; those with fewer
     n-grams than twice its length are left out. asks: how many times a training row has its string copied, <SEP> and the answer again.
     openings: the share of training rows that end with the first letter of the answer, which is one letter of many in the other rows and
-    the only one that no letter before it tells. ValueError for an ngram under 2, asks under 1, openings that are no share, and for
-    alphabets out of 1 to 26 or all too small.
+    the only one that no letter before it tells. before: how many letters, at most, a training row has before its <BOS>, which belong to
+    nothing and share no n-gram with the string: it is found among more tokens than it has. ValueError for an ngram under 2, asks under 1,
+    openings that are no share, before under 0, and for alphabets out of 1 to 26 or all too small.
 
     >>> UnrepeatedCopying(length=6, ngram=2, alphabets=(4,)).show()
      0 <BOS>
@@ -55,6 +56,7 @@ class UnrepeatedCopying(Copying):
     alphabets: tuple[int, ...] = (3, 4, 6, 10, NUM_LETTERS)
     asks: int = 1
     openings: float = 0.0
+    before: int = 0
 
     def __post_init__(self) -> None:
         if self.ngram < 2:
@@ -63,6 +65,8 @@ class UnrepeatedCopying(Copying):
             raise ValueError(f"asks {self.asks}: at least 1 wanted")
         if not 0 <= self.openings <= 1:
             raise ValueError(f"openings {self.openings}: a share from 0 to 1 wanted")
+        if self.before < 0:
+            raise ValueError(f"before {self.before}: 0 letters or more wanted")
         strange = [size for size in self.alphabets if not 1 <= size <= NUM_LETTERS]
         if strange:
             raise ValueError(
@@ -88,7 +92,7 @@ class UnrepeatedCopying(Copying):
     @property
     def context(self) -> int:
         """Tokens in a row of `sample`, each answer's included."""
-        return super().context + (self.asks - 1) * (self.length + 2)
+        return super().context + (self.asks - 1) * (self.length + 2) + self.before
 
     def draw(self, stream: Stream, length: int) -> list[Part]:
         """An exam string."""
@@ -98,10 +102,23 @@ class UnrepeatedCopying(Copying):
         shortest = self.length if self.layout == "cui2024" else self.min_length or self.shortest
         length = shortest + int(stream.below(self.length - shortest + 1, 1)[0])
         string = self._training_string(stream, length)
+        ((question, answer),) = self._pose(string)
+        given = [*self._letters_before(stream, string), *question]
         if self.openings and int(stream.below(2**16, 1)[0]) < self.openings * 2**16:
-            ((given, answer),) = self._pose(string)
-            return [(0, list(given), [*[IGNORE] * (len(given) - 1), answer[0]])]
-        return [(0, *self._lay_out([*self._pose(string), *[([self.SEP], string)] * (self.asks - 1)]))]
+            return [(0, given, [*[IGNORE] * (len(given) - 1), answer[0]])]
+        return [(0, *self._lay_out([(given, answer), *[([self.SEP], string)] * (self.asks - 1)]))]
+
+    def _letters_before(self, stream: Stream, string: list[int]) -> list[int]:
+        if not self.before:
+            return []
+        num = int(stream.below(self.before + 1, 1)[0])
+        held = self._ngrams(string)
+        while held & self._ngrams(letters := self.letters(stream, num)):
+            pass
+        return letters
+
+    def _ngrams(self, string: list[int]) -> set[tuple[int, ...]]:
+        return {tuple(string[i : i + self.ngram]) for i in range(len(string) - self.ngram + 1)}
 
     def accuracy(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """(B,) float64 in [0, 1]: as of other tasks; of a row that asks for the first letter only, whether that is right."""

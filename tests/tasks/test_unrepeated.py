@@ -71,6 +71,7 @@ def test_a_nearly_used_up_alphabet_still_gives_strings():
         ({"alphabets": (2,), "length": 20}, r"alphabets \(2,\): too few letters for strings of 20"),
         ({"ngram": 1}, "ngram 1: at least 2"),
         ({"asks": 0}, "asks 0: at least 1"),
+        ({"before": -1}, "before -1: 0 letters or more"),
         ({"openings": 1.5}, "openings 1.5: a share from 0 to 1"),
     ],
 )
@@ -94,4 +95,24 @@ def test_rows_that_are_openings_ask_for_the_first_letter_only():
     assert (task.accuracy(wrong, batch.targets) == 1).all()
     wrong[0, (batch.targets[0] != -1).nonzero()[0]] += 1
     assert task.accuracy(wrong, batch.targets).tolist() == [0.0] + [1.0] * 399
+    assert torch.equal(task.items(5, 6, seed=0).prompts, whole.items(5, 6, seed=0).prompts)
+
+
+def test_letters_before_a_string_belong_to_nothing():
+    task = UnrepeatedCopying(length=6, layout="jelassi2024", min_length=3, ngram=2, alphabets=(8,), before=9)
+    whole = UnrepeatedCopying(length=6, layout="jelassi2024", min_length=3, ngram=2, alphabets=(8,))
+    batch, other = task.sample(200, seed=0, index=0), whole.sample(200, seed=0, index=0)
+    assert batch.inputs.shape[1] == task.context == whole.context + 9
+    lengths = set()
+    for tokens, targets, plain in zip(batch.inputs, batch.targets, other.inputs, strict=True):
+        letters, row = task.decode(tokens).split("<BOS>")
+        lengths.add(len(letters))
+        string, answer = row.replace("<EOS>", "").split("<SEP>")
+        assert answer == string
+        assert task.decode(plain).startswith(f"<BOS>{string}<SEP>")
+        assert task.decode(targets) == f"{string}<EOS>"
+        assert not {string[i : i + 2] for i in range(len(string) - 1)} & {
+            letters[i : i + 2] for i in range(len(letters) - 1)
+        }
+    assert lengths == set(range(10))
     assert torch.equal(task.items(5, 6, seed=0).prompts, whole.items(5, 6, seed=0).prompts)
