@@ -2,8 +2,8 @@
 
     python bench/length_ideas.py RUNS --json results/length-ideas.jsonl --ideas base uniform --steps 1500
 
-Each idea is `relnet train long-copying` with one change, trained for --steps updates (about a minute and a half per 1,000) and examined on
-strings of 20 to 320 letters that repeat no 4-gram. What RUNS holds is not trained again.
+Each idea is `relnet train long-copying --head-width 192 --before 0` with one change, trained for --steps updates (about a minute and a
+half per 1,000) and examined on strings of 20 to 320 letters that repeat no 4-gram. What RUNS holds is not trained again.
 """
 
 import argparse
@@ -15,7 +15,8 @@ from typing import Any
 from relnet import exam, nn, recipes, run, tasks
 
 LENGTHS = (20, 40, 80, 200, 320)
-# Changes of the recipe's arguments.
+# Changes of BASE's arguments: the recipe without what these ideas brought to it.
+BASE: dict[str, Any] = {"head_width": 192, "before": 0}
 SETTINGS: dict[str, dict[str, Any]] = {
     "base": {},
     "head of 64 in block 2": {"head_width": 64},
@@ -23,17 +24,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "heads of 256 in block 2": {"head_width": 256},
     "4 heads in block 2": {"heads": 4},
     "3 asks": {"asks": 3},
-    "3 asks, heads of 256": {"asks": 3, "head_width": 256},
     "half openings, heads of 256": {"openings": 0.5, "head_width": 256, "batch_size": 48},
-    "40 letters before, heads of 256": {"before": 40, "head_width": 256},
-    "80 letters before, half openings, heads of 256": {"before": 80, "openings": 0.5, "head_width": 256},
     "half openings, heads of 256, learning rate 2e-3": {
         "openings": 0.5,
         "head_width": 256,
         "batch_size": 48,
         "lr": 2e-3,
     },
-    "3 asks, batches of 16": {"asks": 3, "batch_size": 16},
+    "40 letters before, heads of 256": {"before": 40, "head_width": 256},
+    "80 letters before, heads of 256": {"before": 80, "head_width": 256},
+    "80 letters before, a fifth openings, heads of 256": {
+        "before": 80,
+        "openings": 0.2,
+        "head_width": 256,
+        "batch_size": 40,
+    },
+    "80 letters before, half openings, heads of 256": {"before": 80, "openings": 0.5, "head_width": 256},
     "windows to 7": {"windows": (1, 2, 3, 4, 5, 6, 7)},
     "width 192, window heads of 64": {"width": 192, "window_width": 64},
     "learning rate 2e-3": {"lr": 2e-3},
@@ -43,7 +49,7 @@ IDEAS = (*SETTINGS, "strings from 1 letter", "uniform strings", "20 letters alwa
 
 
 def config(idea: str, steps: int, seed: int) -> run.RunConfig:
-    made = recipes.long_copying(**SETTINGS.get(idea, {}), max_steps=steps, seed=seed)
+    made = recipes.long_copying(**{**BASE, **SETTINGS.get(idea, {})}, max_steps=steps, seed=seed)
     gather, look_up = made.model.mixers
     if idea == "uniform strings":
         task: tasks.AnyTask = tasks.Copying(length=20, layout="jelassi2024", min_length=5)

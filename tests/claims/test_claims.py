@@ -239,6 +239,7 @@ def test_j1_j2_and_j4_read_what_relnet_theory_writes():
     assert verdict("J4", theory("capacity", **state)) == "holds"
     assert verdict("J4", theory("capacity", **state | {"copied": 200})) == "does not hold"
     assert verdict("J4", theory("capacity", **state | {"limit": None})) == "not tested"
+    assert verdict("J4", theory("capacity", **state | {"examined": [50, 100]})) == "not tested"
 
 
 @pytest.mark.parametrize(
@@ -256,6 +257,13 @@ def test_j5_compares_samples(trained, recurrent, expected):
         exam("lstm", trained, trained, 90, samples=recurrent),
     ]
     assert verdict("J5", *lines) == expected
+
+
+def test_j5_is_not_judged_by_models_that_none_of_them_learned():
+    lines = [exam(name, 50, 50, 10, samples=None) for name in ("transformer", "lstm")]
+    assert verdict("J5", *lines) == "not tested"
+    learned = [exam("transformer", 20, 20, 100, samples=300), exam("lstm", 20, 20, 0, samples=None)]
+    assert verdict("J5", *lines, *learned) == verdict("J5", *learned)
 
 
 def test_runs_of_a_sweep_count_as_an_exam():

@@ -4,7 +4,7 @@ from relnet import nn, recipes, run
 from relnet.tasks import UnrepeatedCopying
 from relnet.theory import longest_string_of
 
-SMALL = {"length": 6, "width": 16, "windows": (1, 2), "window_width": 8, "heads": 1, "head_width": 8}
+SMALL = {"length": 6, "width": 16, "windows": (1, 2), "window_width": 8, "heads": 1, "head_width": 8, "before": 5}
 
 
 def test_the_model_gathers_in_windows_and_then_looks_everywhere_at_any_length():
@@ -14,7 +14,7 @@ def test_the_model_gathers_in_windows_and_then_looks_everywhere_at_any_length():
     assert look_up.windows is None
     assert config.model.positions == "none"
     assert config.model.context is None
-    assert config.task == UnrepeatedCopying(length=20, layout="jelassi2024", min_length=5)
+    assert config.task == UnrepeatedCopying(length=20, layout="jelassi2024", min_length=5, before=80)
     # What it keeps grows with the string, or none so long could be copied.
     assert longest_string_of(nn.SequenceModel(recipes.long_copying(**SMALL).model)) == float("inf")
 
