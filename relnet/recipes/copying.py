@@ -101,7 +101,7 @@ def long_copying(
     """Learn on strings of 5 to 20 letters to copy strings ten times as long, those that repeat no 4-gram.
 
     relnet train long-copying: 4 to 7 minutes on one core; then relnet exam RUN --lengths 20 50 100 200. Of 64 strings of 80 letters it
-    copies 63 and 64, of 200 letters 49 and 52, of 320 letters 35 and 44 (two seeds, results/exam.md). No training string is longer than
+    copies 63 or 64, of 200 letters 49 to 57, of 320 letters 32 to 44 (three seeds, results/exam.md). No training string is longer than
     `length`, but a row has up to `before` letters before it, so that it is looked up among more tokens than it has.
 
     Two CausalRN blocks without positions: heads with windows, which gather the last letters, then heads that see everything and look
