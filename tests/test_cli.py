@@ -241,7 +241,7 @@ def test_exam_trains_a_mixer_of_the_users_and_ends_with_a_verdict_and_figures(ca
         assert len(re.findall(rf"^{name} ", out, re.MULTILINE)) == 2, out
     assert "suffix-lookup-3-jelassi2024" in out
     lines = [json.loads(line) for line in (tmp_path / "exam" / "exam.jsonl").read_text().splitlines()]
-    assert len(lines) == 3 * 2 * 2
+    assert len(lines) == 3 * 2 * 2 * 3, "three learning rates unless told"
     assert all(line["state_bytes"] > 0 for line in lines)
     for name in ("exam-lengths.png", "exam-samples.png", "exam-states.png"):
         assert name in out
@@ -263,8 +263,8 @@ def test_exam_asks_a_pretrained_folder_letters_and_text(capsys, tmp_path):
         assert out.count(f" {name}, ") == 2, out
     out, _ = relnet(capsys, *command, "copying-4", "question-answering", "--squad", squad, "--lengths", 10, 200)
     out = " ".join(out.split())
-    assert "question-answering: length 10 was not asked, it has no question" in out
-    assert "copying-jelassi2024: length 200 was not asked, it needs 402 tokens, the model takes at most 300" in out
+    assert "question-answering: length 10 was not asked: has no question" in out
+    assert "copying-jelassi2024: length 200 was not asked: needs 402 tokens, the model takes at most 300" in out
     for missing, message in ((("question-answering",), "needs --squad"), (("text-copy",), "needs --text")):
         _, err = relnet(capsys, *command, *missing, status=2)
         assert message in err

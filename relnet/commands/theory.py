@@ -55,7 +55,10 @@ class Theory:
             if figure.exists():
                 raise ValueError(f"{folder} holds a finished relnet theory; take another --out")
             asked = {"ngrams": list(self.ngrams), "lengths": list(self.lengths), "num": self.num, "seed": self.seed}
-            done = report.read_theory(path) if path.exists() else []
+            try:
+                done = report.read_theory(path) if path.exists() else []
+            except ValueError:
+                raise ValueError(f"{path} exists, and nothing is overwritten; give a new name") from None
             if any(row["asked"] != asked for row in done):
                 raise ValueError(
                     f"{path} was begun with {done[0]['asked']}, and {asked} is asked for; take another --out"
