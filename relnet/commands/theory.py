@@ -59,10 +59,9 @@ class Theory:
                 done = report.read_theory(path) if path.exists() else []
             except ValueError:
                 raise ValueError(f"{path} exists, and nothing is overwritten; give a new name") from None
-            if any(row["asked"] != asked for row in done):
-                raise ValueError(
-                    f"{path} was begun with {done[0]['asked']}, and {asked} is asked for; take another --out"
-                )
+            # Files of before say nothing of what was asked.
+            if strange := [row.get("asked") for row in done if row.get("asked") != asked]:
+                raise ValueError(f"{path} was begun with {strange[0]}, and {asked} is asked for; take another --out")
             origin = {
                 "format": FORMAT,
                 "asked": asked,

@@ -98,6 +98,12 @@ def test_one_that_was_killed_goes_on_where_it_was(tmp_path, capsys, monkeypatch)
     (cut / "theory.jsonl").write_bytes(b"".join(lines[:4]) + lines[4][:30])
     assert cli.main([*arguments, str(cut), "--num", "21"]) == 2
     assert "was begun with" in capsys.readouterr().err.splitlines()[-1]
+    old = tmp_path / "old"
+    old.mkdir()
+    row = {key: value for key, value in json.loads(lines[0]).items() if key != "asked"}
+    (old / "theory.jsonl").write_text(json.dumps(row) + "\n")
+    assert cli.main([*arguments, str(old)]) == 2
+    assert "was begun with None" in capsys.readouterr().err.splitlines()[-1]
     asked = []
     errors = command.Theory._errors
     monkeypatch.setattr(command.Theory, "_errors", lambda *given: (asked.append(given), errors(*given))[1])
