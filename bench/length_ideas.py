@@ -23,7 +23,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "heads of 128 in block 2": {"head_width": 128},
     "heads of 256 in block 2": {"head_width": 256},
     "4 heads in block 2": {"heads": 4},
-    "3 asks": {"asks": 3},
     "half openings, heads of 256": {"openings": 0.5, "head_width": 256, "batch_size": 48},
     "half openings, heads of 256, learning rate 2e-3": {
         "openings": 0.5,

@@ -88,7 +88,6 @@ def long_copying(
     window_width: int = 32,
     heads: int = 2,
     head_width: int = 256,
-    asks: int = 1,
     openings: float = 0.0,
     before: int = 80,
     batch_size: int = 32,
@@ -114,7 +113,6 @@ def long_copying(
         window_width: Of each head of the first block.
         heads: Of the second block.
         head_width: Of each head of the second block.
-        asks: How often in a row each training string is to be copied.
         openings: Share of training rows that ask for the first letter only.
         before: Most letters before a training row's string that belong to nothing.
         batch_size: Strings an update.
@@ -124,9 +122,7 @@ def long_copying(
         checkpoint_every: Updates between checkpoints.
         seed: Of weights and strings.
     """
-    task = tasks.UnrepeatedCopying(
-        length, "jelassi2024", min_length=min(5, length), asks=asks, openings=openings, before=before
-    )
+    task = tasks.UnrepeatedCopying(length, "jelassi2024", min_length=min(5, length), openings=openings, before=before)
     gather = nn.CausalRNConfig(hidden=window_width * len(windows), heads=len(windows), windows=tuple(windows))
     look_up = nn.CausalRNConfig(hidden=head_width * heads, heads=heads)
     shape = nn.ModelConfig(task.vocab_size, width, 2, None, (gather, look_up), positions="none")

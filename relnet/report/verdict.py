@@ -57,18 +57,18 @@ def _mean(lines: Sequence[Line], key: str) -> float:
     return fmean([line[key] for line in lines if line.get(key) is not None] or [0.0])
 
 
-def share(lines: Sequence[Line], part: str = "exact", whole: str = "items") -> tuple[float, float, float] | None:
+def share(lines: Sequence[Line], part: str = "exact", of: str = "items") -> tuple[float, float, float] | None:
     """Mean and 95 % interval of a share; None where nothing was asked.
 
     The interval of one seed is Wilson's of its counts. Of several seeds it is Student's over them, and reaches at least as far as
     Wilson's of all their counts: three seeds that agree do not make a share certain.
     """
-    seeds = [rows for rows in groups(lines, "seed").values() if sum(row[whole] for row in rows)]
-    shares = [sum(row[part] for row in rows) / sum(row[whole] for row in rows) for rows in seeds]
+    seeds = [rows for rows in groups(lines, "seed").values() if sum(row[of] for row in rows)]
+    shares = [sum(row[part] for row in rows) / sum(row[of] for row in rows) for rows in seeds]
     if not shares:
         return None
     rows = [row for seed in seeds for row in seed]
-    low, high = wilson(sum(row[part] for row in rows), sum(row[whole] for row in rows))
+    low, high = wilson(sum(row[part] for row in rows), sum(row[of] for row in rows))
     if len(shares) > 1:
         lower, higher = student(shares)
         low, high = min(low, lower), max(high, higher)

@@ -29,11 +29,10 @@ class UnrepeatedCopying(Copying):
     layout: another one might repeat what this one must not.
 
     ngram: what no string repeats. alphabets: how many letters a training string may have, each as likely as the next; those with fewer
-    n-grams than twice its length are left out. asks: how many times a training row has its string copied, <SEP> and the answer again.
-    openings: the share of training rows that end with the first letter of the answer, which is one letter of many in the other rows and
-    the only one that no letter before it tells. before: how many letters, at most, a training row has before its <BOS>, which belong to
-    nothing and share no n-gram with the string: it is found among more tokens than it has. ValueError for an ngram under 2, asks under 1,
-    openings that are no share, before under 0, and for alphabets out of 1 to 26 or all too small.
+    n-grams than twice its length are left out. openings: the share of training rows that end with the first letter of the answer, which
+    is one letter of many in the other rows and the only one that no letter before it tells. before: how many letters, at most, a training
+    row has before its <BOS>, which belong to nothing and share no n-gram with the string: it is found among more tokens than it has.
+    ValueError for an ngram under 2, openings that are no share, before under 0, and for alphabets out of 1 to 26 or all too small.
 
     >>> UnrepeatedCopying(length=6, ngram=2, alphabets=(4,)).show()
      0 <BOS>
@@ -54,15 +53,12 @@ class UnrepeatedCopying(Copying):
 
     ngram: int = 4
     alphabets: tuple[int, ...] = (3, 4, 6, 10, NUM_LETTERS)
-    asks: int = 1
     openings: float = 0.0
     before: int = 0
 
     def __post_init__(self) -> None:
         if self.ngram < 2:
             raise ValueError(f"ngram {self.ngram}: at least 2 letters wanted")
-        if self.asks < 1:
-            raise ValueError(f"asks {self.asks}: at least 1 wanted")
         if not 0 <= self.openings <= 1:
             raise ValueError(f"openings {self.openings}: a share from 0 to 1 wanted")
         if self.before < 0:
@@ -92,7 +88,7 @@ class UnrepeatedCopying(Copying):
     @property
     def context(self) -> int:
         """Tokens in a row of `sample`, each answer's included."""
-        return super().context + (self.asks - 1) * (self.length + 2) + self.before
+        return super().context + self.before
 
     def draw(self, stream: Stream, length: int) -> list[Part]:
         """An exam string."""
@@ -106,7 +102,7 @@ class UnrepeatedCopying(Copying):
         given = [*self._letters_before(stream, string), *question]
         if self.openings and int(stream.below(2**16, 1)[0]) < self.openings * 2**16:
             return [(0, given, [*[IGNORE] * (len(given) - 1), answer[0]])]
-        return [(0, *self._lay_out([(given, answer), *[([self.SEP], string)] * (self.asks - 1)]))]
+        return [(0, *self._lay_out([(given, answer)]))]
 
     def _letters_before(self, stream: Stream, string: list[int]) -> list[int]:
         if not self.before:

@@ -42,22 +42,6 @@ def test_a_row_holds_one_example_of_every_length_from_the_shortest():
     assert torch.equal(lengths.unique(), torch.arange(5, 21))
 
 
-def test_a_string_that_is_asked_for_several_times_is_the_right_answer_each_time():
-    task = UnrepeatedCopying(length=6, layout="jelassi2024", min_length=3, asks=3)
-    once = UnrepeatedCopying(length=6, layout="jelassi2024", min_length=3)
-    batch, single = task.sample(20, seed=0, index=0), once.sample(20, seed=0, index=0)
-    assert batch.inputs.shape == (20, task.context) == (20, once.context + 2 * 8)
-    for tokens, targets, first in zip(batch.inputs, batch.targets, single.inputs, strict=True):
-        question, string, *rest = task.decode(tokens).replace("<EOS>", " ").replace("<SEP>", " ").split()
-        assert question == f"<BOS>{string}"
-        assert rest == [string, string]
-        assert task.decode(targets) == f"{string}<EOS>" * 3
-        assert task.decode(first).startswith(f"<BOS>{string}<SEP>{string}<EOS>")
-    assert (task.accuracy(batch.targets, batch.targets) == 1).all()
-    # The exam asks once.
-    assert torch.equal(task.items(5, 6, seed=0).prompts, once.items(5, 6, seed=0).prompts)
-
-
 def test_a_nearly_used_up_alphabet_still_gives_strings():
     # Two letters have 16 4-grams, and walks run into dead ends.
     task = UnrepeatedCopying(length=8, alphabets=(2,))
@@ -70,7 +54,6 @@ def test_a_nearly_used_up_alphabet_still_gives_strings():
         ({"alphabets": (3, 27)}, r"alphabets \(3, 27\): 27 is no number of letters from 1 to 26"),
         ({"alphabets": (2,), "length": 20}, r"alphabets \(2,\): too few letters for strings of 20"),
         ({"ngram": 1}, "ngram 1: at least 2"),
-        ({"asks": 0}, "asks 0: at least 1"),
         ({"before": -1}, "before -1: 0 letters or more"),
         ({"openings": 1.5}, "openings 1.5: a share from 0 to 1"),
     ],
