@@ -32,6 +32,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "40 letters before, heads of 256": {"before": 40, "head_width": 256},
     "80 letters before, heads of 256": {"before": 80, "head_width": 256},
+    "80 letters before, heads of 384": {"before": 80, "head_width": 384},
+    "80 letters before, heads of 512": {"before": 80, "head_width": 512},
+    "80 letters before, a tenth openings, heads of 384": {"before": 80, "openings": 0.1, "head_width": 384},
+    "80 letters before, a tenth openings, heads of 512": {"before": 80, "openings": 0.1, "head_width": 512},
+    "160 letters before, a tenth openings, heads of 384": {"before": 160, "openings": 0.1, "head_width": 384},
     "80 letters before, a fifth openings, heads of 256": {
         "before": 80,
         "openings": 0.2,

@@ -4,7 +4,7 @@ import contextlib
 import importlib
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -169,7 +169,8 @@ def _pretrained(
             )
             continue
         if task in TEXT_TASKS:
-            posed, grid = tasks.Tokenised(_text_task(asked, task), exam.load_tokeniser(name)), lengths or TEXT_LENGTHS
+            tokeniser = exam.load_tokeniser(name)
+            posed, grid = tasks.Tokenised(_text_task(asked, task, tokeniser), tokeniser), lengths or TEXT_LENGTHS
         else:
             paper = recipes.paper(task, TrainConfig(), lengths)
             posed, grid = paper.task, paper.lengths
@@ -179,14 +180,16 @@ def _pretrained(
     return rows
 
 
-def _text_task(asked: Candidates, name: str) -> tasks.TextTask:
+def _text_task(asked: Candidates, name: str, tokeniser: tasks.Tokeniser) -> tasks.TextTask:
     if name == "uniform-copy":
         return tasks.UniformCopy()
     if name == "phone-book":
         return tasks.PhoneBook()
     if asked.text is None:
         raise ValueError(f"{name} needs --text FILE, to take passages from")
-    return tasks.TextCopy.read(asked.text, "natural" if name == "text-copy" else "shuffled")
+    task = tasks.TextCopy.read(asked.text, "natural" if name == "text-copy" else "shuffled")
+    # A model is not asked to copy letters that its tokenizer never shows it.
+    return replace(task, text=tokeniser.written(task.text))
 
 
 def _show(row: exam.Row) -> None:

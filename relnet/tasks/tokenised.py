@@ -45,6 +45,10 @@ class Tokeniser:
             )
         return tokens
 
+    def written(self, text: str) -> str:
+        """The text as the tokenizer gives it back: some lower its letters, compose its accents, or leave out what they do not have."""
+        return self.decode(self.encode(text))
+
     def first(self, stop: str) -> int:
         """The token that the text which ends an answer begins with; ValueError where the tokenizer cannot write it."""
         tokens = self.encode(stop)

@@ -1,8 +1,12 @@
-"""relnet exam: what it refuses before anything is trained."""
+"""relnet exam: what it refuses before anything is trained, and pretrained models whose tokenizer rewrites a text."""
+
+import json
 
 import pytest
+from tokenizers import Tokenizer, normalizers
 
 from relnet import cli
+from tests.exam.transformers_models import save, tiny
 
 
 @pytest.mark.parametrize(
@@ -22,3 +26,17 @@ def test_a_mistake_is_told_before_anything_is_trained(tmp_path, capsys, monkeypa
     assert cli.main(["exam", *named]) == 2
     assert message in capsys.readouterr().err.strip().splitlines()[-1]
     assert not list(out.rglob("log.jsonl"))
+
+
+@pytest.mark.parametrize("kind", ["text-copy", "shuffled-copy"])
+def test_a_tokenizer_that_lowers_letters_is_asked_to_copy_what_it_reads(tmp_path, capsys, kind):
+    folder, text, out = tmp_path / "model", tmp_path / "text.txt", tmp_path / "exam"
+    save(tiny("gpt_neox", vocab_size=100, context=300), folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    text.write_text("The Cat sat on THE mat")
+    asked = ["--tasks", kind, "--text", str(text), "--lengths", "3", "--num", "5", "--device", "cpu", "--out", str(out)]
+    assert cli.main(["exam", "--hf", str(folder), *asked]) == 0, capsys.readouterr().err
+    lines = [json.loads(line) for line in (out / "exam.jsonl").read_text().splitlines()]
+    assert [line["items"] for line in lines] == [5, 5]
