@@ -57,13 +57,14 @@ class PlannedRun:
 class Plan:
     """A sweep as a recipe gives it: a name, its runs, how their figure is drawn, and what is not as in the paper, in one sentence.
 
-    figure: "curves": loss and accuracy against steps; "length", "lr": steps to the target against it; "exam": the figures of an exam.
+    figure: "curves": loss and accuracy against steps; "length", "lr": steps to the target against it; "exam": the figures of an exam;
+    "maps": relation maps of images held out, in the block in the middle.
     """
 
     name: str
     runs: tuple[PlannedRun, ...]
     changes: str = ""
-    figure: Literal["curves", "length", "lr", "exam"] = "curves"
+    figure: Literal["curves", "length", "lr", "exam", "maps"] = "curves"
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,15 @@ from typing import Annotated, Any, Literal
 
 from relnet import recipes, report, sweep
 from relnet.commands.console import out, status
+from relnet.commands.maps import image_maps
 from relnet.commands.train import described
 from relnet.progress import PreparingProgress, TrainingProgress
 from relnet.run import AnyModel
 from relnet.sweep import Plan, PlannedRun, RunsFailedError, TimeLeft
 from relnet.train import StepRecord, num_processes
+
+# Images held out whose maps figure 8 shows.
+MAPPED = 10
 
 SweepRecipe = (
     Annotated[Plan, described("figure2", recipes.figure2)]
@@ -22,6 +26,7 @@ SweepRecipe = (
     | Annotated[Plan, described("figure4", recipes.figure4)]
     | Annotated[Plan, described("figure6", recipes.figure6)]
     | Annotated[Plan, described("figure7", recipes.figure7)]
+    | Annotated[Plan, described("figure8", recipes.figure8)]
     | Annotated[Plan, described("heads-lr", recipes.heads_lr)]
     | Annotated[Plan, described("exam-copying", recipes.exam_copying)]
     | Annotated[Plan, described("exam-lengths", recipes.exam_lengths)]
@@ -95,6 +100,13 @@ class Sweep:
     def _show(self, runs: list[report.Run], folder: Path) -> None:
         path = self.figure or folder / "figures" / f"{self.plan.name}.png"
         note = f"Not as in the paper: {self.plan.changes}." if self.plan.changes else ""
+        if self.plan.figure == "maps":
+            out.print(report.table(runs))
+            for one in runs:
+                middle = (one.config["model"]["depth"] + 1) // 2
+                first = range(min(MAPPED, one.images[-1]["images"]))
+                image_maps(one.folder, (), first, (middle,), device=self.device, figure=path, note=note)
+            return
         if self.plan.figure == "exam":
             lines = [line for run in runs for line in report.exam_lines(run.config, run.result, run.exam)]
             out.print(report.verdict(lines))

@@ -2,7 +2,7 @@
 
 from relnet.recipes.copying import compare_copying, copying, long_copying, paper_copying
 from relnet.recipes.exam import LETTER_TASKS, STANDARD, Equal, candidates, paper
-from relnet.recipes.figures import figure2, figure3, figure4, figure6, figure7, heads_lr
+from relnet.recipes.figures import figure2, figure3, figure4, figure6, figure7, figure8, heads_lr
 from relnet.recipes.images import IMAGE_MODELS, ImageModelName, compare_images, images, paper_images
 from relnet.recipes.models import LINEAR_MODELS, MODEL_NAMES, ModelName, model
 from relnet.recipes.repeat_after_me import exam_copying, exam_lengths, exam_lookup
@@ -30,6 +30,7 @@ __all__ = [
     "figure4",
     "figure6",
     "figure7",
+    "figure8",
     "heads_lr",
     "images",
     "long_copying",

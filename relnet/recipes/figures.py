@@ -277,3 +277,28 @@ def figure7(
     seen = sum(config.train.steps * config.train.batch_size for config in configs[:1])
     changes = ["width 64 for 768, 4 blocks for 12, hidden 256 for 3,072", f"{seen:,} images seen for 5 million"]
     return _plan("figure7", size, configs, changes if size == "cpu" else [], max_steps)
+
+
+def figure8(
+    data: tuple[str, ...] = ("digits",),
+    test: str | None = None,
+    size: Size = "cpu",
+    rate: Literal["constant", "cosine"] = "constant",
+    seed: int = 0,
+    max_steps: int | None = None,
+) -> Plan:
+    """Which patches a Linear BiRN's <CLS> takes its answer from, in the block in the middle (Cui 2024, figure 8).
+
+    relnet sweep figure8: figure 7's run of Linear BiRN, which is not trained again where it is finished, and maps of the first ten images
+    held out; a minute for scikit-learn's digits.
+
+    Args:
+        data: Digits, parquet or npz files, a folder of them or of a folder of images a class; at the paper's size CIFAR-5m's folder.
+        test: Images held out, likewise; default: the data's own, else a fifth of the data.
+        size: As for figure 7.
+        rate: As for figure 7.
+        seed: Of weights and order.
+        max_steps: Updates to do; default: 600 on a CPU, one epoch at the paper's size.
+    """
+    plan = figure7(data, test, size, ("linear-birn",), rate, seed + 1, max_steps)
+    return replace(plan, name=f"figure8-{size}", runs=plan.runs[-1:], figure="maps")

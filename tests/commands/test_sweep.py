@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 
 from relnet import cli, recipes
@@ -84,6 +85,15 @@ def test_images_can_be_swept(capsys, monkeypatch, tmp_path):
     sweep(capsys, *options)
     (line,) = (tmp_path / "lines.jsonl").read_text().splitlines()
     assert json.loads(line)["images"][0]["images"] == 359
+    # Figure 8 shows maps of the same run, which is not trained again.
+    out, err = sweep(capsys, "figure8", *options[3:])
+    assert "run 1 of 1" not in err
+    assert "held-out-9: " in out
+    assert "held-out-10" not in out
+    assert (tmp_path / "runs" / "figures" / "figure8-cpu.png").exists()
+    with np.load(tmp_path / "runs" / "figures" / "figure8-cpu.npz") as arrays:
+        assert arrays["block_2"].shape[0] == 10
+    assert len((tmp_path / "lines.jsonl").read_text().splitlines()) == 1
 
 
 def test_an_exam_ends_with_a_verdict_and_its_figures(capsys, monkeypatch, tmp_path):
