@@ -149,17 +149,20 @@ struct Elu {
 
 #if defined(RELNET_AVX512)
 
-// A smooth function of t >= 0 by 32 polynomials of degree 4: number k about t = k STEP, the last of them a constant, the function's limit.
-// t is given in steps. Interpolated at the zeros of a Chebyshev polynomial, of which one is the middle: right there.
+// A smooth function of t >= 0 by 32 polynomials: number k about t = k STEP, the last of them a constant, the function's limit. t is given
+// in steps. Interpolated at the zeros of a Chebyshev polynomial; an even degree has one in the middle, where it is right.
+template <int DEGREE>
 struct Pieces {
     static constexpr double STEP = 3.0 / 16.0;
-    static constexpr int DEGREE = 4;
     struct Table {
         alignas(64) float entries[DEGREE + 1][32];
         template <class F>
         Table(F f, double limit) {
-            const double far = std::sqrt((5.0 + std::sqrt(5.0)) / 32.0), near = std::sqrt((5.0 - std::sqrt(5.0)) / 32.0);
-            const double at[] = {0.0, far, -far, near, -near};
+            double at[DEGREE + 1];
+            for (int i = 0; i <= DEGREE; i++) {  // The middle first: f(0) = 0 stays exact.
+                const int n = (i + DEGREE / 2) % (DEGREE + 1);
+                at[i] = 2 * n == DEGREE ? 0.0 : 0.5 * std::cos((2 * n + 1) * std::acos(-1.0) / (2 * DEGREE + 2));
+            }
             for (int k = 0; k < 32; k++) {
                 double a[DEGREE + 1], c[DEGREE + 1] = {};
                 for (int i = 0; i <= DEGREE; i++) a[i] = k == 31 ? limit : f(STEP * (k + at[i]));
@@ -177,39 +180,86 @@ struct Pieces {
     explicit Pieces(const Table& table) {
         for (int n = 0; n <= DEGREE; n++) low[n] = load(table.entries[n]), high[n] = load(table.entries[n] + 16);
     }
-    RELNET_INLINE V operator()(V t) const {
-        constexpr float MAGIC = 12582912.0f;  // Leaves the nearest integer in the low bits of the sum.
-        V k = add(min(set1(31.0f), t), set1(MAGIC));
-        V rest = sub(t, sub(k, set1(MAGIC)));  // Of all t: in the last piece 0 times infinity is NaN, as it is in the formula.
+    // k: t's piece in its low bits; rest: t from that piece's middle.
+    RELNET_INLINE V evaluate(V k, V rest) const {
         const auto entry = [&](int n) { return _mm512_permutex2var_ps(low[n], _mm512_castps_si512(k), high[n]); };
         V value = entry(DEGREE);
         RELNET_UNROLL for (int n = DEGREE - 1; n >= 0; n--) value = fma(value, rest, entry(n));
         return value;
     }
+    static constexpr float MAGIC = 12582912.0f;  // Leaves the nearest integer in the low bits of the sum.
+    // f(|z|); NaN where z is infinite, as in the formula: in the last piece 0 times infinity.
+    RELNET_INLINE V operator()(V z) const {
+        V t = _mm512_abs_ps(z);
+        V k = add(min(set1(31.0f), t), set1(MAGIC));
+        return evaluate(k, sub(t, sub(k, set1(MAGIC))));
+    }
+    // f(|z|) of a z that is finite; of NaN the limit.
+    RELNET_INLINE V of_finite(V z) const {
+        V t = _mm512_range_ps(set1(31.0f), z, 0b1010);  // The smaller of both magnitudes, as a positive number.
+        return evaluate(add(t, set1(MAGIC)), _mm512_reduce_ps(t, 0));
+    }
 };
 
-// psi(z) = max(z, 0) - r(|z|) with r(t) = t Phi(-t)      psi'(z) = 1/2 +- w(|z|) with w(t) = Phi(t) - 1/2 + t phi(t)
-// Error 2e-8 of r and 3e-8 of w; from z = 5.7 on, where r is 3e-8 and w 1/2 + 2e-7, both are their limits.
+// The value with its sign turned where z is negative.
+RELNET_INLINE V with_sign_of(V z, V value) {
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
+        _mm512_castps_si512(value), _mm512_castps_si512(z), _mm512_castps_si512(set1(-0.0f)), 0x78));  // value ^ (z & sign)
+}
+
+// psi'(z) = 1/2 +- w(|z|) with w(t) = Phi(t) - 1/2 + t phi(t). Error 2e-8, and 2e-7 from t = 5.7 on, where it is its limit 1/2.
+struct GeluSlope : Pieces<4> {
+    GeluSlope() : Pieces(table()) {}
+    static const Table& table() {
+        static const Table found([](double t) { return 0.5 * std::erf(t * std::sqrt(0.5)) + 0.3989422804014327 * t * std::exp(-0.5 * t * t); }, 0.5);
+        return found;
+    }
+};
+
+// psi(z) = max(z, 0) - r(|z|) with r(t) = t Phi(-t). Error 3e-8.
+struct GeluTail : Pieces<4> {
+    GeluTail() : Pieces(table()) {}
+    static const Table& table() {
+        static const Table found([](double t) { return 0.5 * t * std::erfc(t * std::sqrt(0.5)); }, 0.0);
+        return found;
+    }
+};
+
+// psi(z) = z Phi(z) with Phi(z) = 1/2 +- v(|z|), a step's factor in it. Error 3e-7 of Phi, 1e-7 on average.
+struct GeluGate : Pieces<3> {
+    GeluGate() : Pieces(table()) {}
+    static const Table& table() {
+        static const Table found([](double t) { return STEP * 0.5 * std::erf(t * std::sqrt(0.5)); }, STEP * 0.5);
+        return found;
+    }
+};
+
+// After a pair norm, where z is finite, or NaN with the whole of its row.
 struct Gelu {
-    static constexpr float unit = float(1.0 / Pieces::STEP);
-    Pieces tail{tails()}, slope{slopes()};
-    static const Pieces::Table& tails() {
-        static const Pieces::Table table([](double t) { return 0.5 * t * std::erfc(t * std::sqrt(0.5)); }, 0.0);
-        return table;
-    }
-    static const Pieces::Table& slopes() {
-        static const Pieces::Table table(
-            [](double t) { return 0.5 * std::erf(t * std::sqrt(0.5)) + 0.3989422804014327 * t * std::exp(-0.5 * t * t); }, 0.5);
-        return table;
-    }
+    static constexpr float unit = float(1.0 / GeluGate::STEP);
+    GeluGate gate;
+    GeluSlope slope;
     RELNET_INLINE V accumulate(V s, V x, V total) const {
         V z = mul(s, x);
-        return sub(fma(set1(float(Pieces::STEP)), max(zero(), z), total), tail(_mm512_abs_ps(z)));
+        return fma(z, add(with_sign_of(z, gate.of_finite(z)), set1(float(0.5 * GeluGate::STEP))), total);
     }
     RELNET_INLINE V derivative(V s, V x, V g) const {
         V z = mul(s, x);
-        V w = _mm512_xor_ps(slope(_mm512_abs_ps(z)), bit_and(z, set1(-0.0f)));
-        return fma(g, w, mul(g, set1(0.5f)));
+        return mul(g, add(with_sign_of(z, slope.of_finite(z)), set1(0.5f)));
+    }
+};
+
+struct GeluAnywhere {
+    static constexpr float unit = float(1.0 / GeluTail::STEP);
+    GeluTail tail;
+    GeluSlope slope;
+    RELNET_INLINE V accumulate(V s, V x, V total) const {
+        V z = mul(s, x);
+        return sub(fma(set1(float(GeluTail::STEP)), max(zero(), z), total), tail(z));
+    }
+    RELNET_INLINE V derivative(V s, V x, V g) const {
+        V z = mul(s, x);
+        return mul(g, add(with_sign_of(z, slope(z)), set1(0.5f)));
     }
 };
 
@@ -245,6 +295,8 @@ struct Gelu {
         return mul(g, fma(z, density, normal_cdf(z)));
     }
 };
+
+using GeluAnywhere = Gelu;
 
 #endif
 

@@ -339,7 +339,7 @@ int forward_of(const RelnetRelation& a, void* y) {
         case 0: return bounded ? forward<T, Exp>(a, y) : forward<T, ExpAnywhere>(a, y);
         case 1: return forward<T, Relu>(a, y);
         case 2: return forward<T, Elu>(a, y);
-        default: return forward<T, Gelu>(a, y);
+        default: return bounded ? forward<T, Gelu>(a, y) : forward<T, GeluAnywhere>(a, y);
     }
 }
 
@@ -350,7 +350,8 @@ int backward_of(const RelnetRelation& a, const void* grad, void* grad_source, vo
         case 0: return bounded ? backward<T, Exp>(a, grad, grad_source, grad_target) : backward<T, ExpAnywhere>(a, grad, grad_source, grad_target);
         case 1: return backward<T, Relu>(a, grad, grad_source, grad_target);
         case 2: return backward<T, Elu>(a, grad, grad_source, grad_target);
-        default: return backward<T, Gelu>(a, grad, grad_source, grad_target);
+        default: return bounded ? backward<T, Gelu>(a, grad, grad_source, grad_target)
+                                : backward<T, GeluAnywhere>(a, grad, grad_source, grad_target);
     }
 }
 
