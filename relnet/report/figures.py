@@ -107,7 +107,8 @@ def _draw(runs: Sequence[tuple[str, Run]], note: Sequence[str]) -> bytes:
     figure.legend(
         handles,
         [literal(label) for label, _ in runs],
-        loc="outside lower center",
+        # Not below: there it and the note would be drawn over each other.
+        loc="outside upper center",
         ncols=columns,
         frameon=False,
         fontsize=11,

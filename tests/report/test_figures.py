@@ -1,4 +1,5 @@
 import io
+import itertools
 import json
 import subprocess
 import sys
@@ -76,6 +77,23 @@ def test_the_legend_fits_the_figure():
     assert _legend_shape(["causalrn", "transformer"]) == (2, 1)
     assert _legend_shape(["a" * 20] * 4) == (3, 2)
     assert _legend_shape(["a" * 100] * 3) == (1, 3)
+
+
+def test_the_legend_and_the_note_are_not_drawn_over_each_other(tmp_path, monkeypatch):
+    drawn = []
+
+    def keep(figure):
+        figure.canvas.draw()
+        drawn.append(figure)
+        return b""
+
+    monkeypatch.setattr("relnet.report.figures.png", keep)
+    runs = read_runs([make_run(tmp_path / name, name) for name in ("causalrn", "transformer")])
+    learning_curves(runs, tmp_path / "curves.png", "Not as in the paper: " + "batches of 64 strings for 320; " * 6)
+    (figure,) = drawn
+    parts = (figure.legends[0], figure._supxlabel, figure.axes[0].title, figure.axes[1].xaxis.label)
+    boxes = [part.get_window_extent() for part in parts]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def test_no_global_state_of_matplotlib_is_touched(tmp_path):
