@@ -1,6 +1,7 @@
 """The relation op's fused CPU kernels (`kernels/relation.cpp`): arithmetic in float32, storage float32 or bfloat16.
 
-Memory O(B (S + T) D), and the scale of each pair, (B, H, S, T) float32, where a gradient will be asked for and T <= 4,096.
+Memory O(B (S + T) D), and the scale of each pair, (B, H, S, T) float32, where a gradient will be asked for and T <= 4,096; for the
+gradient of few rows by many threads up to 256 MB more.
 Source: docs/mathematics.md, sections 2 to 4.
 """
 

@@ -25,11 +25,15 @@ struct PowerOfTwo {
     // 32 entries, alpha (g^2 + e) with g = rest + 46/32: 46/32 is close to 1/ln 2, where the square is complete.
     static constexpr float MAGIC = 393216.0f, SHIFT = 46.0f / 32.0f, CONSTANT = 2.081260025001066f;
     V low, high;
+    struct Table {
+        alignas(64) float entries[32];
+        Table() {
+            for (int i = 0; i < 32; i++) entries[i] = float(0.24109941529149187 * std::exp2(i / 32.0 - std::floor((i - 46) / 32.0)));
+        }
+    };
     PowerOfTwo() {
-        alignas(64) float table[32];
-        for (int i = 0; i < 32; i++)
-            table[i] = float(0.24109941529149187 * std::exp2(i / 32.0 - std::floor((i - 46) / 32.0)));
-        low = load(table), high = load(table + 16);
+        static const Table table;
+        low = load(table.entries), high = load(table.entries + 16);
     }
     RELNET_INLINE Power operator()(V s, V x) const {
         V t = fma(s, x, set1(MAGIC));
@@ -180,88 +184,57 @@ struct Pieces {
     explicit Pieces(const Table& table) {
         for (int n = 0; n <= DEGREE; n++) low[n] = load(table.entries[n]), high[n] = load(table.entries[n] + 16);
     }
-    // k: t's piece in its low bits; rest: t from that piece's middle.
-    RELNET_INLINE V evaluate(V k, V rest) const {
+    // f(|t|); of NaN the limit.
+    RELNET_INLINE V operator()(V t) const {
+        constexpr float MAGIC = 12582912.0f;  // Leaves the nearest integer in the low bits of the sum.
+        t = _mm512_range_ps(set1(31.0f), t, 0b1010);  // The smaller of both magnitudes, as a positive number.
+        const V k = add(t, set1(MAGIC)), rest = _mm512_reduce_ps(t, 0);
         const auto entry = [&](int n) { return _mm512_permutex2var_ps(low[n], _mm512_castps_si512(k), high[n]); };
         V value = entry(DEGREE);
         RELNET_UNROLL for (int n = DEGREE - 1; n >= 0; n--) value = fma(value, rest, entry(n));
         return value;
     }
-    static constexpr float MAGIC = 12582912.0f;  // Leaves the nearest integer in the low bits of the sum.
-    // f(|z|); NaN where z is infinite, as in the formula: in the last piece 0 times infinity.
-    RELNET_INLINE V operator()(V z) const {
-        V t = _mm512_abs_ps(z);
-        V k = add(min(set1(31.0f), t), set1(MAGIC));
-        return evaluate(k, sub(t, sub(k, set1(MAGIC))));
-    }
-    // f(|z|) of a z that is finite; of NaN the limit.
-    RELNET_INLINE V of_finite(V z) const {
-        V t = _mm512_range_ps(set1(31.0f), z, 0b1010);  // The smaller of both magnitudes, as a positive number.
-        return evaluate(add(t, set1(MAGIC)), _mm512_reduce_ps(t, 0));
-    }
 };
 
-// The value with its sign turned where z is negative.
+// The value, its sign turned where z is negative.
 RELNET_INLINE V with_sign_of(V z, V value) {
     return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
         _mm512_castps_si512(value), _mm512_castps_si512(z), _mm512_castps_si512(set1(-0.0f)), 0x78));  // value ^ (z & sign)
 }
 
-// psi'(z) = 1/2 +- w(|z|) with w(t) = Phi(t) - 1/2 + t phi(t). Error 2e-8, and 2e-7 from t = 5.7 on, where it is its limit 1/2.
-struct GeluSlope : Pieces<4> {
-    GeluSlope() : Pieces(table()) {}
-    static const Table& table() {
-        static const Table found([](double t) { return 0.5 * std::erf(t * std::sqrt(0.5)) + 0.3989422804014327 * t * std::exp(-0.5 * t * t); }, 0.5);
-        return found;
+// psi(z) = z Phi(z)        Phi(z) = 1/2 +- v(|z|) with v(t) = Phi(t) - 1/2, to 3e-7, to 1e-7 on average
+// psi'(z) = 1/2 +- w(|z|) with w(t) = v(t) + t phi(t), to 2e-8, and to 2e-7 from t = 5.7 on, where it is its limit 1/2
+// NORMED, after a pair norm: s carries the steps. Where it does not, z times them could leave the range of float.
+template <bool NORMED>
+struct GeluPieces {
+    static constexpr double STEP = Pieces<3>::STEP, CARRIED = NORMED ? STEP : 1.0;
+    static constexpr float unit = float(1.0 / CARRIED);
+    Pieces<3> gate{gates()};
+    Pieces<4> slope{slopes()};
+    static const Pieces<3>::Table& gates() {
+        static const Pieces<3>::Table table([](double t) { return CARRIED * 0.5 * std::erf(t * std::sqrt(0.5)); }, CARRIED * 0.5);
+        return table;
     }
-};
-
-// psi(z) = max(z, 0) - r(|z|) with r(t) = t Phi(-t). Error 3e-8.
-struct GeluTail : Pieces<4> {
-    GeluTail() : Pieces(table()) {}
-    static const Table& table() {
-        static const Table found([](double t) { return 0.5 * t * std::erfc(t * std::sqrt(0.5)); }, 0.0);
-        return found;
+    static const Pieces<4>::Table& slopes() {
+        static const Pieces<4>::Table table(
+            [](double t) { return 0.5 * std::erf(t * std::sqrt(0.5)) + 0.3989422804014327 * t * std::exp(-0.5 * t * t); }, 0.5);
+        return table;
     }
-};
-
-// psi(z) = z Phi(z) with Phi(z) = 1/2 +- v(|z|), a step's factor in it. Error 3e-7 of Phi, 1e-7 on average.
-struct GeluGate : Pieces<3> {
-    GeluGate() : Pieces(table()) {}
-    static const Table& table() {
-        static const Table found([](double t) { return STEP * 0.5 * std::erf(t * std::sqrt(0.5)); }, STEP * 0.5);
-        return found;
-    }
-};
-
-// After a pair norm, where z is finite, or NaN with the whole of its row.
-struct Gelu {
-    static constexpr float unit = float(1.0 / GeluGate::STEP);
-    GeluGate gate;
-    GeluSlope slope;
+    RELNET_INLINE V in_steps(V z) const { return NORMED ? z : mul(z, set1(float(1.0 / STEP))); }
     RELNET_INLINE V accumulate(V s, V x, V total) const {
         V z = mul(s, x);
-        return fma(z, add(with_sign_of(z, gate.of_finite(z)), set1(float(0.5 * GeluGate::STEP))), total);
+        return fma(z, add(with_sign_of(z, gate(in_steps(z))), set1(float(0.5 * CARRIED))), total);
     }
     RELNET_INLINE V derivative(V s, V x, V g) const {
         V z = mul(s, x);
-        return mul(g, add(with_sign_of(z, slope.of_finite(z)), set1(0.5f)));
+        V value = add(with_sign_of(z, slope(in_steps(z))), set1(0.5f));
+        // NaN, and of infinity as in the formula. After a pair norm w x, and s where it is NaN, bring it to the whole row.
+        if (!NORMED) value = fma(z, zero(), value);
+        return mul(g, value);
     }
 };
-
-struct GeluAnywhere {
-    static constexpr float unit = float(1.0 / GeluTail::STEP);
-    GeluTail tail;
-    GeluSlope slope;
-    RELNET_INLINE V accumulate(V s, V x, V total) const {
-        V z = mul(s, x);
-        return sub(fma(set1(float(GeluTail::STEP)), max(zero(), z), total), tail(z));
-    }
-    RELNET_INLINE V derivative(V s, V x, V g) const {
-        V z = mul(s, x);
-        return mul(g, add(with_sign_of(z, slope(z)), set1(0.5f)));
-    }
-};
+using Gelu = GeluPieces<true>;
+using GeluAnywhere = GeluPieces<false>;
 
 #else
 

@@ -1,4 +1,4 @@
-// Work items shared by threads. Which thread does an item never changes its result, so neither do their number and speed.
+// Work items shared by threads. Which thread does an item never changes its result, so neither do those that come and their speed.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -36,7 +35,7 @@ void parallel(int num_threads, int64_t num_items, Work&& work) {
     helpers.reserve(threads);
     try {
         for (unsigned k = 1; k < threads; k++) helpers.emplace_back(Job::run, &job);
-    } catch (const std::system_error&) {
+    } catch (...) {
         // No more threads to be had: those that there are do all items.
     }
     Job::run(&job);

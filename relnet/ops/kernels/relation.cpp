@@ -66,14 +66,22 @@ struct Geometry {
     size_t at(int64_t b, int64_t h, int64_t t, int length) const { return size_t(((b * length + t) * a.heads + h) * d); }
     size_t source_at(int64_t b, int64_t h, int64_t t) const { return size_t(b * a.source_stride + (t * a.heads + h) * d); }
     float* scales(int64_t b, int64_t h, int j) const { return a.scales ? a.scales + ((b * a.heads + h) * S + j) * size_t(T) : nullptr; }
+    // Sources that a target can see at most: by shapes and windows, not by masks.
+    int64_t most_seen() const {
+        int64_t most = a.windows ? 0 : T;
+        for (int64_t h = 0; a.windows && h < a.heads; h++) most = std::max<int64_t>(most, a.windows[h] ? std::min<int64_t>(a.windows[h], T) : T);
+        return most;
+    }
     // Cuts of each (batch row, head): one where there are enough of these to share out evenly, else some a thread.
     int cuts(int length) const {
-        const int64_t pieces = a.batch * a.heads, threads = a.num_threads;
-        if (pieces % threads == 0 || pieces >= 8 * threads) return 1;
+        if (shared_out()) return 1;
         // About four items a thread: more would only make more target gradients to add up.
-        const int64_t wanted = (4 * threads + pieces - 1) / pieces;
+        const int64_t wanted = (4 * a.num_threads + pieces() - 1) / pieces();
         return int(std::max<int64_t>(1, std::min<int64_t>(wanted, length / BLOCK)));
     }
+    int64_t pieces() const { return a.batch * a.heads; }
+    // Rows and heads alone share the work out evenly.
+    bool shared_out() const { return pieces() % a.num_threads == 0 || pieces() >= 8 * a.num_threads; }
 };
 
 // Target or source where piece c of `cuts` begins, in multiples of `step`. Causal pieces hold equally many pairs, not positions:
@@ -125,28 +133,34 @@ void forward_targets(const Geometry& g, const Psi& psi, int64_t b, int64_t h, in
     }
 }
 
-// total = the sum over sources [low, high) for one target, as in decoding: sources are read a few at a time and met while they are in the
-// innermost cache, where reading all of them first takes most of the time.
+// total = the sum over sources [low, high) for the only target, as in decoding: sources are read a few at a time and met while they are in
+// a near cache, where reading all of them first takes most of the time.
 template <class T, class Psi>
-bool forward_one_target(const Geometry& g, const Psi& psi, int64_t b, int64_t h, int j, int low, int high, float* total) {
+bool forward_one_target(const Geometry& g, const Psi& psi, int64_t b, int64_t h, int low, int high, float* total) {
     constexpr int ROWS = 32;
+    static_assert(PARTIAL % ROWS == 0);
     const std::vector<int>& real = g.row(b).real;
-    float* q = scratch(size_t(ROWS + 1) * g.width + ROWS + 64);
+    float* q = scratch(size_t(ROWS + 2) * g.width + ROWS + 64);
     if (!q) return false;
-    float *p = q + g.width, *scratch_scales = p + size_t(ROWS) * g.width;
-    float* kept = g.scales(b, h, j);
-    read_row(static_cast<const T*>(g.a.target) + g.at(b, h, j, g.S), q, g.d, g.centred);
+    float *partial = q + g.width, *p = partial + g.width, *scratch_scales = p + size_t(ROWS) * g.width;
+    float* kept = g.scales(b, h, 0);
+    read_row(static_cast<const T*>(g.a.target) + g.at(b, h, 0, g.S), q, g.d, g.centred);
     std::fill(total, total + g.width, 0.0f);
-    for (int first = low; first < high; first += ROWS) {
-        const int num = std::min(ROWS, high - first);
-        float* scales = kept ? kept + first : scratch_scales;
-        for (int i = 0; i < num; i++)
-            read_row(static_cast<const T*>(g.a.source) + g.source_at(b, h, real[first + i]), p + size_t(i) * g.width, g.d, g.centred);
-        if (g.normed)
-            scale_tile<1>(q, p, scales, 0, g.d, 0, num, Psi::unit);
-        else
-            std::fill(scales, scales + num, Psi::unit);
-        forward_tile<1>(psi, q, p, scales, 0, total, g.width, 0, num);
+    for (int begin = low; begin < high; begin += PARTIAL) {
+        const int end = std::min(high, begin + PARTIAL);
+        std::fill(partial, partial + g.width, 0.0f);
+        for (int first = begin; first < end; first += ROWS) {
+            const int num = std::min(ROWS, end - first);
+            float* scales = kept ? kept + first : scratch_scales;
+            for (int i = 0; i < num; i++)
+                read_row(static_cast<const T*>(g.a.source) + g.source_at(b, h, real[first + i]), p + size_t(i) * g.width, g.d, g.centred);
+            if (g.normed)
+                scale_tile<1>(q, p, scales, 0, g.d, 0, num, Psi::unit);
+            else
+                std::fill(scales, scales + num, Psi::unit);
+            forward_tile<1>(psi, q, p, scales, 0, partial, g.width, 0, num);
+        }
+        for (int k = 0; k < g.width; k += W) add_to(total + k, load(partial + k));
     }
     return true;
 }
@@ -155,16 +169,15 @@ bool forward_one_target(const Geometry& g, const Psi& psi, int64_t b, int64_t h,
 template <class T, class Psi>
 int forward_single(const Geometry& g, T* y) {
     constexpr int FEWEST = 64;  // Sources that are worth a thread's while.
-    const int64_t pieces = g.a.batch * g.a.heads, threads = g.a.num_threads;
-    const bool enough = pieces % threads == 0 || pieces >= 8 * threads;
-    const int cuts = enough ? 1 : int(std::max<int64_t>(1, std::min<int64_t>(threads, g.T / FEWEST)));
+    const int64_t pieces = g.pieces(), threads = g.a.num_threads;
+    const int cuts = g.shared_out() ? 1 : int(std::max<int64_t>(1, std::min<int64_t>(threads, g.most_seen() / FEWEST)));
     std::vector<float> totals(size_t(pieces * cuts) * g.width);
     std::atomic<int> failed{0};
     parallel(g.a.num_threads, pieces * cuts, [&](int64_t item) {
         const int64_t piece = item / cuts, b = piece / g.a.heads, h = piece % g.a.heads, c = item % cuts;
         const int low = g.ranges(b, h).low[0], count = g.ranges(b, h).high[0] - low;
         const int first = low + int(count * c / cuts), last = low + int(count * (c + 1) / cuts);
-        if (!forward_one_target<T>(g, Psi{}, b, h, 0, first, last, totals.data() + size_t(item) * g.width)) failed.store(1);
+        if (!forward_one_target<T>(g, Psi{}, b, h, first, last, totals.data() + size_t(item) * g.width)) failed.store(1);
     });
     if (failed) return failed;
     for (int64_t piece = 0; piece < pieces; piece++) {
@@ -237,9 +250,11 @@ void backward_targets(
 template <class T, class Psi>
 int backward(const RelnetRelation& a, const void* grad, void* grad_source, void* grad_target) {
     const Geometry g{a};
-    const int cuts = g.cuts(g.T);
-    const int64_t pieces = a.batch * a.heads;
+    const int64_t pieces = g.pieces();
     const size_t rows = size_t(g.S) * g.width, block = size_t(BLOCK) * g.width;  // floats
+    // Each cut has target gradients of its own: many threads must not need many times the memory of the tensors.
+    constexpr size_t MOST = size_t(1) << 26;  // floats
+    const int cuts = int(std::min<size_t>(g.cuts(g.T), std::max<size_t>(1, MOST / std::max<size_t>(1, pieces * rows))));
     constexpr int TARGETS = 2 * PARTIAL;
     std::atomic<int> failed{0};
     // Target gradients of each piece, where several pieces add to the same targets; summed in their order at the end.
@@ -331,28 +346,28 @@ int backward(const RelnetRelation& a, const void* grad, void* grad_source, void*
 
 // ---- one instance an activation and storage ----
 
-template <class T>
-int forward_of(const RelnetRelation& a, void* y) {
-    // |z| <= sqrt(d - 1) after a pair norm; without one nothing bounds it.
-    const bool bounded = a.norm != 0 && a.d < 6000;
+// f of the activation that is asked for.
+template <class F>
+int with_activation(const RelnetRelation& a, F&& f) {
+    const bool normed = a.norm != 0;
+    // |z| <= sqrt(d) after a pair norm, a fifth more where a variance is so small that it is rounded; without a norm nothing bounds it.
+    const bool bounded = normed && a.d < 4096;
     switch (a.activation) {
-        case 0: return bounded ? forward<T, Exp>(a, y) : forward<T, ExpAnywhere>(a, y);
-        case 1: return forward<T, Relu>(a, y);
-        case 2: return forward<T, Elu>(a, y);
-        default: return bounded ? forward<T, Gelu>(a, y) : forward<T, GeluAnywhere>(a, y);
+        case 0: return bounded ? f(Exp{}) : f(ExpAnywhere{});
+        case 1: return f(Relu{});
+        case 2: return f(Elu{});
+        default: return normed ? f(Gelu{}) : f(GeluAnywhere{});
     }
 }
 
 template <class T>
+int forward_of(const RelnetRelation& a, void* y) {
+    return with_activation(a, [&](auto psi) { return forward<T, decltype(psi)>(a, y); });
+}
+
+template <class T>
 int backward_of(const RelnetRelation& a, const void* grad, void* grad_source, void* grad_target) {
-    const bool bounded = a.norm != 0 && a.d < 6000;
-    switch (a.activation) {
-        case 0: return bounded ? backward<T, Exp>(a, grad, grad_source, grad_target) : backward<T, ExpAnywhere>(a, grad, grad_source, grad_target);
-        case 1: return backward<T, Relu>(a, grad, grad_source, grad_target);
-        case 2: return backward<T, Elu>(a, grad, grad_source, grad_target);
-        default: return bounded ? backward<T, Gelu>(a, grad, grad_source, grad_target)
-                                : backward<T, GeluAnywhere>(a, grad, grad_source, grad_target);
-    }
+    return with_activation(a, [&](auto psi) { return backward<T, decltype(psi)>(a, grad, grad_source, grad_target); });
 }
 
 int forward_any(const RelnetRelation& a, void* y) { return a.bfloat16 ? forward_of<BFloat16>(a, y) : forward_of<float>(a, y); }

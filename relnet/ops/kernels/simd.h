@@ -68,8 +68,8 @@ RELNET_INLINE V sums(const V* v) {
 // v <= 0 ? 0 : v^-1/2, NaN where v is NaN, 0 where v is inf.
 RELNET_INLINE V inverse_root(V v) {
     V y = _mm512_rsqrt14_ps(v);
-    // One Newton step: 14 bits become 24. At inf it would make NaN of 0.
-    V error = fnma(mul(mul(v, set1(0.5f)), y), y, set1(0.5f));
+    // One Newton step: 14 bits become 24. At inf it would make NaN of 0. (v / 2 would lose bits of the smallest v.)
+    V error = fnma(mul(v, y), mul(y, set1(0.5f)), set1(0.5f));
     V refined = fma(y, error, y);
     __mmask16 infinite = _mm512_cmp_ps_mask(v, set1(INFINITY), _CMP_EQ_OQ);
     refined = _mm512_mask_mov_ps(refined, infinite, _mm512_setzero_ps());
