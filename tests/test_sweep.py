@@ -1,3 +1,4 @@
+import contextlib
 import doctest
 import json
 import signal
@@ -9,6 +10,7 @@ import pytest
 
 from relnet import recipes, run, sweep
 from relnet.sweep import identity
+from relnet.train.folder import locked
 from tests.launching import ROOT
 from tests.sweeping import numbers, renamed, swept, tiny_runs
 
@@ -88,7 +90,7 @@ def test_a_run_that_fails_is_gone_on_with_once_and_then_reported(tmp_path, whole
     def fail(planned, record):
         if planned == first and record.step == 3 and len(failures) < times:
             failures.append(record)
-            raise RuntimeError("out of luck")
+            raise RuntimeError("out\nof luck")
 
     outcome = swept(tmp_path, on_step=fail)
     if times == 1:
@@ -115,6 +117,73 @@ def test_a_line_that_a_kill_cut_short_is_written_again(tmp_path, whole):
     for planned in tiny_runs():
         sweep.append_line(path, whole / planned.name, "")
     assert path.read_bytes() == b"".join(lines)
+
+
+def test_a_whole_last_line_is_kept_though_it_lacks_its_end(tmp_path, whole):
+    lines = (whole / "lines.jsonl").read_bytes().splitlines(keepends=True)
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(lines[0].rstrip())
+    sweep.check([], path)
+    sweep.append_line(path, whole / tiny_runs()[1].name, "")
+    assert path.read_bytes() == b"".join(lines)
+    assert lines[0].startswith(sweep.OPENING)
+
+
+def test_finished_runs_count_though_the_budget_is_used_up(tmp_path, whole):
+    lines = tmp_path / "again.jsonl"
+    outcome = sweep.sweep([*tiny_runs(), *tiny_runs(seeds=[2])], whole, device="cpu", budget=0, lines=lines)
+    assert (len(outcome.finished), len(outcome.left)) == (2, 1)
+    assert len(lines.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("holds", [sweep._alone, locked])
+def test_a_run_that_another_process_is_at_is_waited_for_and_comes_in_its_place(tmp_path, whole, monkeypatch, holds):
+    monkeypatch.setattr(sweep, "WAITING", 0)
+    first, second = tiny_runs()
+    waited, ended = [], []
+    with contextlib.ExitStack() as other:
+        other.enter_context(holds(tmp_path / first.name))
+
+        def wait(busy):
+            waited.append(list(busy))
+            other.close()
+
+        outcome = swept(tmp_path, on_wait=wait, on_end=lambda planned, fault: ended.append((planned, fault)))
+    assert waited == [[first]]
+    assert ended == [(second, ""), (first, "")]
+    assert outcome.finished == [tmp_path / first.name, tmp_path / second.name]
+    assert numbers(tmp_path) == numbers(whole)
+
+
+def test_what_is_waited_for_is_left_when_the_budget_is_used_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "WAITING", 0)
+    (planned,) = tiny_runs(seeds=[0])
+    with sweep._alone(tmp_path / planned.name):
+        outcome = swept(tmp_path, [planned], budget=0.2)
+    assert (outcome.left, outcome.failed) == ([tmp_path / planned.name], {})
+
+
+def test_an_exam_is_one_sweep_s_alone(tmp_path, monkeypatch):
+    (planned,) = tiny_runs(seeds=[0], max_steps=2)
+    examine = run.examine_unless_done
+
+    def meanwhile(*arguments, **options):
+        with pytest.raises(sweep.BusyError):
+            sweep.do(planned, tmp_path / planned.name, "cpu")
+        examine(*arguments, **options)
+
+    monkeypatch.setattr(run, "examine_unless_done", meanwhile)
+    assert swept(tmp_path, [planned]).failed == {}
+
+
+@pytest.mark.slow
+def test_two_processes_share_the_runs_of_the_same_sweep(tmp_path, whole):
+    command = [sys.executable, "-m", "tests.sweeping", str(tmp_path)]
+    both = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
+    assert [one.wait() for one in both] == [0, 0]
+    assert sorted(numbers(tmp_path), key=str) == sorted(numbers(whole), key=str)
+    for planned in tiny_runs():
+        assert (tmp_path / planned.name / "exam.jsonl").read_text().count("\n") == 2, "examined once"
 
 
 def test_the_hash_is_of_all_that_decides_the_numbers_and_of_nothing_else():
@@ -151,9 +220,50 @@ def test_what_cannot_be_swept_is_refused_before_anything_is_done(tmp_path):
         sweep.sweep(tiny_runs(), tmp_path, device="tpu")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "lines.jsonl").write_text("a list of mine\n")
-    with pytest.raises(ValueError, match=r"lines\.jsonl holds a line that is no JSON"):
+    with pytest.raises(ValueError, match=r"lines\.jsonl, line 1 is none of relnet's"):
         swept(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["lines.jsonl"]
     assert (tmp_path / "lines.jsonl").read_text() == "a list of mine\n"
+
+
+@pytest.mark.parametrize(
+    "mine",
+    [
+        "a note without an end",
+        '{"accuracy": 1.0}',
+        '{"accuracy": 1.0}\n',
+        '{\n  "format": 1\n}',
+        "[1, 2]\n",
+        "3\n",
+        '{"format": 1, "config": "mine"}\n',
+        '{"format": 1, "config": {"train": null}}\n',
+        '{"format": 1, "config": {"train": {}}, "exam": 3}\n',
+    ],
+)
+def test_a_file_of_somebody_else_is_refused_at_the_start_and_stays_as_it_is(tmp_path, mine):
+    path = tmp_path / "lines.jsonl"
+    path.write_text(mine)
+    with pytest.raises(ValueError, match="none of relnet's"):
+        swept(tmp_path)
+    assert path.read_text() == mine
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written_is_refused_at_the_start(tmp_path):
+    (tmp_path / "lines.jsonl").mkdir()
+    with pytest.raises(IsADirectoryError):
+        swept(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_time_left_goes_by_the_nearest_length_that_was_seen():
+    short, middle, long = (sweep.PlannedRun(recipes.copying(length, max_steps=10)) for length in (16, 128, 256))
+    left = sweep.TimeLeft([short, middle, long])
+    for planned, seconds in ((short, 0.17), (middle, 2.5)):
+        left.took(planned, step=1, seconds=seconds)
+        left.over(planned)
+    # 2.5 s at 128, 258 tokens a row.
+    assert left.seconds() == pytest.approx(10 * 2.5 * 514 / 258)
 
 
 def test_the_example_holds():
