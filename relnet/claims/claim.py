@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from relnet.claims.lines import Results
+from relnet.claims.parts import Part
 
 Verdict = Literal["holds", "holds in part", "does not hold", "not tested"]
 
@@ -45,14 +46,19 @@ def untested(why: str = "no data") -> Finding:
     return Finding("not tested", came=why)
 
 
-def graded(parts: Sequence[bool], whole: bool = True) -> Verdict:
+def graded(parts: Sequence[Part], whole: bool = True) -> Verdict:
     """Return the verdict on a claim of several parts: all hold, some, or none; whole: whether all that it speaks of was run.
+
+    A part that is undecided is left out, and is a part of the whole that was not run.
 
     >>> graded([True, True]), graded([True, True], whole=False), graded([True, False]), graded([False]), graded([])
     ('holds', 'holds in part', 'holds in part', 'does not hold', 'not tested')
+    >>> graded([True, None]), graded([False, None]), graded([None])
+    ('holds in part', 'does not hold', 'not tested')
     """
-    if not parts:
+    decided = [part for part in parts if part is not None]
+    if not decided:
         return "not tested"
-    if not any(parts):
+    if not any(decided):
         return "does not hold"
-    return "holds" if whole and all(parts) else "holds in part"
+    return "holds" if whole and len(decided) == len(parts) and all(decided) else "holds in part"

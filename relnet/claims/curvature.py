@@ -2,9 +2,11 @@
 
 from itertools import pairwise
 from statistics import fmean, stdev
+from typing import Any
 
 from relnet.claims.claim import Claim, Finding, claim, graded, untested
 from relnet.claims.lines import Line, Results
+from relnet.claims.parts import Part, every
 
 LANCZOS = ("rectangular Lanczos", "Golub-Kahan")
 LARGE = 1000
@@ -14,32 +16,36 @@ EARLIER = ("hutchinson", "power")
 
 @claim("R1", "Targets beyond zero work: symmetry, diagonality", "the paper's method")
 def r1(results: Results) -> Finding:
-    """Of two parts for each kind of structure, each at some weight of some penalty with which every seed fits with an R^2 above
-    0.95: less is left of the forbidden part than without a penalty in every seed; in the mean over seeds at most a tenth is."""
+    """Of two parts for each kind of structure and size of run, each at some weight of some penalty that was run at every seed of the
+    runs without one and fits with an R^2 above 0.95 at each: less is left of the forbidden part than without a penalty at every
+    seed; in the mean over seeds at most a tenth is."""
     found = [(file, line) for file, line in results.having("run", "r2", "left")]
-    kinds: dict[str, dict[tuple[str, float], list[Line]]] = {}
+    kinds: dict[tuple[Any, ...], dict[tuple[str, float], dict[int, Line]]] = {}
     for _, line in found:
         run = line["run"]
-        kinds.setdefault(run["task"], {}).setdefault((run["penalty"], run["weight"]), []).append(line)
-    parts, came = [], []
-    for kind, runs in kinds.items():
-        plain = runs.pop(("none", 0.0), [])
-        fitting = {how: lines for how, lines in runs.items() if min(line["r2"] for line in lines) > FIT}
-        if not plain or not runs:
+        kind = kinds.setdefault((run["task"], run.get("size"), run.get("steps")), {})
+        kind.setdefault((run["penalty"], run["weight"]), {})[run["seed"]] = line
+    parts: list[Part] = []
+    came = []
+    for (kind, *_), runs in kinds.items():
+        plain = runs.pop(("none", 0.0), {})
+        # A weight that has not been run at all seeds yet is not compared.
+        whole = {how: lines for how, lines in runs.items() if plain and lines.keys() >= plain.keys()}
+        if not whole:
             continue
-        before = fmean(line["left"] for line in plain)
-        left = {how: fmean(line["left"] for line in lines) for how, lines in fitting.items()}
-        alone = {line["run"]["seed"]: line["left"] for line in plain}
-        less = [all(line["left"] < alone.get(line["run"]["seed"], 0.0) for line in lines) for lines in fitting.values()]
+        fitting = {how: lines for how, lines in whole.items() if all(lines[seed]["r2"] > FIT for seed in plain)}
+        before = fmean(line["left"] for line in plain.values())
+        left = {how: fmean(lines[seed]["left"] for seed in plain) for how, lines in fitting.items()}
+        less = [all(lines[seed]["left"] < line["left"] for seed, line in plain.items()) for lines in fitting.values()]
         parts += [any(less), any(value <= before / 10 for value in left.values())]
         shown = ", ".join(f"{penalty} at {weight:g} {left[penalty, weight]:.1e}" for penalty, weight in left)
         came.append(f"{kind} ({len(plain)} seeds): {before:.1e} without, {shown or 'no fit with'}")
     if not parts:
-        return untested("no lines of bench/curvature_structure.py")
+        return untested("no lines of bench/curvature_structure.py with and without a penalty at the same seeds")
     files = tuple(dict.fromkeys(file for file, _ in found))
     return Finding(
         graded(parts),
-        f"{', '.join(kinds)}; with and without a penalty",
+        f"{', '.join(dict.fromkeys(kind for kind, *_ in kinds))}; with and without a penalty",
         "left of the forbidden part: " + "; ".join(came),
         files,
     )
@@ -47,9 +53,9 @@ def r1(results: Results) -> Finding:
 
 @claim("R2", "Lanczos is effective and stable on large Jacobians and Hessians", "the paper's solver")
 def r2(results: Results) -> Finding:
-    """Each spectrum and number of products is a part, and holds if the better of our two Lanczos forms has at most power
-    iteration's error, and no larger error than with fewer products; it holds as a whole only with a matrix of at least 1,000 rows
-    or columns."""
+    """Each spectrum and number of products that both were given is a part, and holds if the better of our two Lanczos forms has at
+    most power iteration's error, and no larger error than with fewer products; it holds as a whole only with a matrix of at
+    least 1,000 rows or columns."""
     found = [
         (file, line)
         for file, line in results.having("case", "rows", "iters")
@@ -60,24 +66,23 @@ def r2(results: Results) -> Finding:
     parts, gains = [], []
     for _, line in found:
         power = {row["products"]: row["error"] for row in line["rows"] if row["method"] == "power"}
-        ours = {
-            products: min(
-                row["error"] for row in line["rows"] if row["method"] in LANCZOS and row["products"] == products
-            )
-            for products in power
-        }
-        errors = [ours[products] for products in sorted(ours)]
-        falling = [True, *(after <= before for before, after in pairwise(errors))]
-        parts += [
-            ours[products] <= power[products] and down for products, down in zip(sorted(ours), falling, strict=True)
-        ]
-        gains += [power[products] / ours[products] for products in ours if ours[products] > 0]
+        ours: dict[int, float] = {}
+        for row in line["rows"]:
+            if row["method"] in LANCZOS and row["products"] in power:
+                ours[row["products"]] = min(row["error"], ours.get(row["products"], row["error"]))
+        compared = sorted(ours)
+        falling = [True, *(ours[more] <= ours[fewer] for fewer, more in pairwise(compared))]
+        parts += [ours[products] <= power[products] and down for products, down in zip(compared, falling, strict=False)]
+        gains += [power[products] / ours[products] for products in compared if ours[products] > 0]
+    if not parts:
+        return untested("no lines of bench/curvature.py with power iteration and Lanczos at equal products")
     ran = (
         f"{len(found)} spectra and networks, {found[0][1]['starts']} starts, {len(parts)} comparisons at equal products"
     )
     size = max(max(line["shape"]) for _, line in found)
-    times = f"{min(gains):.2g} to {max(gains):.2g}"
-    came = f"{sum(parts)} of {len(parts)} hold, up to size {size:,}; power iteration's error is {times} times Lanczos's where above 0"
+    came = f"{sum(parts)} of {len(parts)} hold, up to size {size:,}"
+    if gains:
+        came += f"; power iteration's error is {min(gains):.2g} to {max(gains):.2g} times Lanczos's where above 0"
     return Finding(graded(parts, whole=size >= LARGE), ran, came, tuple(dict.fromkeys(file for file, _ in found)))
 
 
@@ -87,24 +92,32 @@ def r2(results: Results) -> Finding:
     "the paper's experiments",
 )
 def r3(results: Results) -> Finding:
-    """Each data set and operator is a part, and holds if Lanczos's accuracy under the worst attack at the largest radius, mean over
-    seeds, each method at the weight that is best on the validation split, exceeds Hutchinson's and power iteration's by more than
-    two standard errors; it holds as a whole only with a second data set."""
-    found = [(file, line) for file, line in results.having("run", "validation", "test") if "operator" in line["run"]]
-    tasks: dict[tuple[str, str], list[Line]] = {}
+    """Each data set and operator, in runs alike in all but method, weight and seed, is a part, and holds if Lanczos's accuracy under
+    the worst attack at the largest radius, mean over seeds, each method at the weight that is best on the validation split, exceeds
+    Hutchinson's and power iteration's by more than two standard errors; with one seed it is open. It holds as a whole only with a
+    second data set."""
+    found = [
+        (file, line)
+        for file, line in results.having("run", "validation", "test")
+        if "operator" in line["run"] and line["validation"]["attacks"] and line["test"]["attacks"]
+    ]
+    tasks: dict[str, list[Line]] = {}
     for _, line in found:
-        tasks.setdefault((line["run"]["data"], line["run"]["operator"]), []).append(line)
-    parts, came = [], []
-    for (data, operator), lines in tasks.items():
+        alike = {**line["run"], "method": None, "weight": None, "seed": None}
+        tasks.setdefault(repr(sorted(alike.items())), []).append(line)
+    parts: list[Part] = []
+    came, sets = [], set()
+    for lines in tasks.values():
+        data, operator = lines[0]["run"]["data"], lines[0]["run"]["operator"]
         scores = {method: _at_best_weight(lines, method) for method in (*EARLIER, "lanczos")}
         if not all(scores.values()):
             continue
-        parts.append(all(_above(scores["lanczos"], scores[method]) for method in EARLIER))
+        parts.append(every(_above(scores["lanczos"], scores[method]) for method in EARLIER))
+        sets.add(data)
         shown = ", ".join(f"{method} {100 * fmean(values):.1f} %" for method, values in scores.items())
         came.append(f"{data}, {operator}: {shown} ({len(scores['lanczos'])} seeds)")
     if not parts:
         return untested("no lines of bench/curvature_robustness.py with all three methods")
-    sets = {data for data, _ in tasks}
     ran = f"small networks on {', '.join(sorted(sets))}, attacked; weights chosen on a validation split"
     files = tuple(dict.fromkeys(file for file, _ in found))
     return Finding(
@@ -132,9 +145,9 @@ def _at_best_weight(lines: list[Line], method: str) -> list[float]:
     return [_worst(line, "test") for line in chosen]
 
 
-def _above(ours: list[float], theirs: list[float]) -> bool:
+def _above(ours: list[float], theirs: list[float]) -> Part:
     if min(len(ours), len(theirs)) < 2:
-        return False
+        return None
     error = (stdev(ours) ** 2 / len(ours) + stdev(theirs) ** 2 / len(theirs)) ** 0.5
     return fmean(ours) - fmean(theirs) > 2 * error
 

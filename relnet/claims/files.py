@@ -36,14 +36,17 @@ FILES = {
         "python bench/curvature_structure.py --json results/curvature-structure.jsonl",
         "symmetry and diagonality with and without a penalty",
     ),
-    "exam.jsonl": ("python bench/exam_claims.py RUNS --json results/exam.jsonl", "copying and lookup by eight models"),
+    "exam.jsonl": (
+        "python bench/exam_claims.py RUNS --json results/exam.jsonl",
+        "copying and lookup: answers by length, free-running and teacher-forced",
+    ),
     "exactness.jsonl": (
         "python bench/exactness.py --json results/exactness.jsonl",
         "the linear form and the stability trick against their definitions",
     ),
     "interpolation.jsonl": (
         "python bench/interpolation.py RUN",
-        "a backend by interpolation, which would be slower than `blocked` and less exact",
+        "milliseconds and error of a backend by interpolation, milliseconds of `eager` and `blocked` beside it",
     ),
     "length-ideas.jsonl": (
         "python bench/length_ideas.py RUNS --json results/length-ideas.jsonl",
@@ -110,7 +113,7 @@ def _runs(lines: Sequence[Line]) -> str:
 
 
 def _speeds(lines: Sequence[Line]) -> str:
-    """Times of the relation op beside attention's, forward and backward, by the latest line of each shape."""
+    """Times of the relation op beside attention's, forward and backward, by the last line of each shape."""
     shown = {}
     for line in lines:
         times = line.get("medians") or {}

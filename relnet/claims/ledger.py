@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from relnet.claims import causalrn, curvature, repeat_after_me
 from relnet.claims.claim import Claim, Finding
 from relnet.claims.files import files_table, markdown
 from relnet.claims.lines import Results
@@ -12,13 +13,15 @@ PAPERS = {
     "J": "Repeat After Me (Jelassi et al. 2024, [arXiv 2402.01032](https://arxiv.org/abs/2402.01032))",
     "R": "Jacobian and Hessian regularisation (Cui et al. 2022, [arXiv 2212.00311](https://arxiv.org/abs/2212.00311))",
 }
+COMMON = {"C": causalrn.__doc__, "J": repeat_after_me.__doc__, "R": curvature.__doc__}
 VERDICTS = ("holds", "holds in part", "does not hold", "not tested")
 INTRODUCTION = """\
 # Results
 
 Written by `relnet claims results > results/README.md` from the JSON lines in this folder; no figure in it is typed by hand. A verdict is a
-rule over the data, in words below each table and as code in `relnet/claims/`. Runs lie far below the papers' sizes where it is not said
-otherwise: a claim that does not hold here does not hold at this size.
+rule over the data, in words below each table and as code in `relnet/claims/`. A part of a claim that the data leave open, most often
+because a run ended before it came to 99 %, is left out, and then the claim holds in part at most. Runs lie far below the papers' sizes
+where it is not said otherwise: a claim that does not hold here does not hold at this size.
 """
 
 
@@ -30,7 +33,9 @@ def ledger(claims: Sequence[Claim], results: Results) -> str:
     for letter, paper in PAPERS.items():
         of_paper = [claim for claim in claims if claim.key.startswith(letter)]
         if of_paper:
-            parts.append(f"## {paper}\n\n{_table(of_paper, findings)}\n\n### Rules\n\n{_rules(of_paper)}\n")
+            parts.append(
+                f"## {paper}\n\n{_table(of_paper, findings)}\n\n### Rules\n\n{_common(letter)}{_rules(of_paper)}\n"
+            )
     parts.append(f"## Files\n\n{files_table(results)}\n")
     return "\n".join(parts)
 
@@ -44,6 +49,12 @@ def _table(claims: Sequence[Claim], findings: dict[str, Finding]) -> str:
             (f"**{claim.key}** {claim.text}", claim.source, found.ran, found.came, f"**{found.verdict}**", links)
         )
     return markdown(rows)
+
+
+def _common(letter: str) -> str:
+    """What holds for all rules of a paper: its module's docstring below the paper's name."""
+    text = " ".join((COMMON[letter] or "").partition("\n\n")[2].split())
+    return f"{text}\n\n" if text else ""
 
 
 def _rules(claims: Sequence[Claim]) -> str:

@@ -1,15 +1,18 @@
 """A results folder: its JSON lines, and the trained runs among them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
+from relnet.claims.parts import Bounds, bounds
 from relnet.report.reading import FORMAT, read_lines
 
 Line = dict[str, Any]
+Key = TypeVar("Key")
 WIDTH, DEPTH = 192, 12
+# Strings an update and the precision of copying runs: the paper's, and what fits two cores. Runs of the two are never compared.
+PAPERS_BATCHES, CPU_BATCHES = (320, "bfloat16"), (64, "float32")
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,22 @@ class Trained:
         """Updates until the accuracy that the run was told of, None where it never came there."""
         return self.result["steps_to_accuracy"]
 
+    @property
+    def batches(self) -> tuple[int, str]:
+        """Strings an update, and the precision."""
+        return self.told["batch_size"], self.told["precision"]
+
+    @property
+    def copies(self) -> bool:
+        """Whether it copies in the paper's layout, at its width and depth."""
+        shape = self.model.get("width"), self.model.get("depth")
+        return self.task.get("_type") == "Copying" and self.task["layout"] == "cui2024" and shape == (WIDTH, DEPTH)
+
+    @property
+    def went(self) -> tuple[bool, int]:
+        """How far it came: whether to its target, and its updates."""
+        return self.to_target is not None, self.result["steps"]
+
     def when(self, accuracy: float) -> int | None:
         """The first update at which the mean accuracy of the last 320 strings was at least this."""
         curve = self.line["curve"]
@@ -72,7 +91,7 @@ class Results:
 
     @property
     def runs(self) -> list[Trained]:
-        """Every trained run, each config once: the latest line of it."""
+        """Every trained run, each config once: its last line, files taken by name."""
         found: dict[str, Trained] = {}
         for name, line in self._lines():
             if line.get("format") == FORMAT and {"name", "config", "result", "curve"} <= line.keys() and line["result"]:
@@ -80,28 +99,36 @@ class Results:
         return list(found.values())
 
     def copying(
-        self, *names: str, length: int | None = None, lr: float | None = 5e-4, heads: int | None = 1
+        self, batches: tuple[int, str], name: str, length: int, lr: float | None = 5e-4, heads: int = 1
     ) -> list[Trained]:
-        """Runs of these names that copy in the paper's layout and at its width and depth, in batches of 64: one a name, length,
-        rate and seed.
+        """Runs of this name that copy in the paper's layout and at its width and depth, one a rate and seed; lr None: any.
 
-        Where one was run with several limits, the one that went furthest. None: any.
+        Where one was run with several limits, one that came to 99 %, else the one that went furthest.
         """
-        best: dict[tuple[Any, ...], Trained] = {}
+        best: dict[tuple[float, int], Trained] = {}
         for run in self.runs:
-            if run.name not in names or run.task.get("_type") != "Copying" or run.task["layout"] != "cui2024":
+            if not run.copies or (run.name, run.batches, run.task["length"]) != (name, batches, length):
                 continue
-            found = (run.model["width"], run.model["depth"], run.told["batch_size"], run.told["precision"])
-            if found != (WIDTH, DEPTH, 64, "float32") or run.told["stop_accuracy"] != 0.99:
+            if run.told["stop_accuracy"] != 0.99 or run.model["mixer"].get("heads") != heads:
                 continue
-            if length not in (None, run.task["length"]) or lr not in (None, run.told["lr"]):
+            if lr not in (None, run.told["lr"]):
                 continue
-            if heads not in (None, run.model["mixer"].get("heads")):
-                continue
-            key = (run.name, run.task["length"], run.told["lr"], run.told["seed"])
-            if key not in best or run.result["steps"] > best[key].result["steps"]:
+            key = (run.told["lr"], run.told["seed"])
+            if key not in best or run.went >= best[key].went:
                 best[key] = run
-        return sorted(best.values(), key=lambda run: (run.task["length"], run.told["lr"], run.told["seed"]))
+        return [best[key] for key in sorted(best)]
+
+    def comparable(self, wanted: Mapping[Key, Mapping[str, Any]]) -> dict[Key, list[Trained]]:
+        """Copying runs to compare, by key, each wanted by the arguments of `copying`: those at the seeds that all keys share.
+
+        At the paper's batches where there are such seeds, else at a CPU's; empty where there are none.
+        """
+        for batches in (PAPERS_BATCHES, CPU_BATCHES):
+            found = {key: self.copying(batches, **one) for key, one in wanted.items()}
+            seeds = set.intersection(*({run.told["seed"] for run in runs} for runs in found.values()))
+            if seeds:
+                return {key: [run for run in runs if run.told["seed"] in seeds] for key, runs in found.items()}
+        return {}
 
     def having(self, *keys: str) -> list[tuple[str, Line]]:
         """Lines that have all of these keys, each with its file."""
@@ -125,23 +152,16 @@ def files_of(runs: Iterable[Trained]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run.file for run in runs))
 
 
-def mean_steps(runs: Sequence[Trained]) -> float | None:
-    """Mean updates to the target, None where a run never came there, and where there are no runs."""
-    steps = [run.to_target for run in runs]
-    known = [number for number in steps if number is not None]
-    return fmean(known) if known and len(known) == len(steps) else None
-
-
-def at_least(runs: Sequence[Trained]) -> float:
-    """Mean updates to the target, a run that never came there counted with all of its own: what the others' mean is at least."""
-    return fmean(run.result["steps"] if run.to_target is None else run.to_target for run in runs)
+def needed(runs: Iterable[Trained]) -> Bounds:
+    """The least and the most updates that runs need to the target in the mean."""
+    return bounds((run.to_target, run.result["steps"]) for run in runs)
 
 
 def told_steps(runs: Sequence[Trained]) -> str:
     """Updates to the target of runs that differ in seed: "80", "80, 83 (mean 81.5)", ">1,000"."""
     shown = [f">{run.result['steps']:,}" if run.to_target is None else f"{run.to_target:,}" for run in runs]
-    mean = mean_steps(runs)
-    return ", ".join(shown) + (f" (mean {mean:,.1f})" if mean is not None and len(runs) > 1 else "")
+    least, most = needed(runs)
+    return ", ".join(shown) + (f" (mean {most:,.1f})" if least == most and len(runs) > 1 else "")
 
 
 def at_seeds(runs: Iterable[Trained]) -> str:

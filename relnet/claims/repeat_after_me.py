@@ -1,20 +1,22 @@
 """Jelassi et al. 2024, "Repeat After Me" (arXiv 2402.01032).
 
-Theory is judged by the lines of `relnet theory`, trained models by those of `relnet exam`: free-running, whole strings, the best
-learning rate of each model and seed-summed counts. A model with a state of constant size counts as recurrent.
+Theory is judged by the lines of `relnet theory`, trained models by those of `relnet exam` and of runs that copy or look up in the layout
+`jelassi2024`: free-running answers, whole strings, the best learning rate of each model, shares as means over seeds. Models are compared
+within one size: runs of one width and depth, or lines of one file that `relnet exam` wrote; parts of all sizes count. Where a model was
+trained several times on the same, the run that came to 99 % counts, else the one that saw most rows. A model with a state of constant size
+counts as recurrent. A model has learned a length that it was trained on if at least 95 % of its answers there are exact.
 """
 
 from collections.abc import Sequence
 
 from relnet.claims.claim import Claim, Finding, claim, graded, untested
-from relnet.claims.lines import Line, Results
-from relnet.report import exam_lines
-from relnet.report.verdict import FREE, best, groups, share
+from relnet.claims.exams import COPYING, DUPLICATED, PASSED, PREFIX, SUFFIX, Exam, exams
+from relnet.claims.lines import Line, Results, Trained
+from relnet.claims.parts import Bounds, Part, every, judged, opposite, some
+from relnet.report.verdict import FREE, groups, share
 
-RECURRENT = ("lstm", "linear-causalrn", "linear-transformer", "mamba", "mamba2", "rwkv")
-FAILED, NEAR, PASSED = 0.05, 0.9, 0.95
+FAILED, NEAR = 0.05, 0.9
 FEWER = 100
-COPYING, PREFIX, SUFFIX, DUPLICATED = "copying", "prefix-lookup", "suffix-lookup", "duplicated-ngram"
 
 
 def _theory(results: Results, kind: str) -> list[tuple[str, Line]]:
@@ -31,8 +33,8 @@ def _files(found: Sequence[tuple[str, Line]]) -> tuple[str, ...]:
     "section 2",
 )
 def j1(results: Results) -> Finding:
-    """Holds if the hand-set Transformer is wrong on no uniform string without a repeated n-gram; in part if it is right on some
-    lengths' strings only."""
+    """Each length and n is a part, and holds if the hand-set Transformer is wrong on no more uniform strings than have a repeated
+    n-gram, and on none of those that were drawn without one."""
     found = [(file, line) for file, line in _theory(results, "error") if line["model"] == "transformer"]
     parts = [line["wrong"] <= line["repeats"] and line["chosen_right"] == line["chosen"] for _, line in found]
     if not found:
@@ -47,8 +49,8 @@ def j1(results: Results) -> Finding:
 
 @claim("J2", "The chance of a repeated n-gram is below L^2 a^-n", "section 2")
 def j2(results: Results) -> Finding:
-    """Holds if at no length and n the measured share of uniform strings with a repeat is above the bound by more than three
-    standard errors."""
+    """Each length and n is a part, and holds if the measured share of uniform strings with a repeat is not above the bound by more
+    than three standard errors."""
     found = _theory(results, "error")
     if not found:
         return untested("no lines of relnet theory")
@@ -76,8 +78,8 @@ def j3(results: Results) -> Finding:
 
 @claim("J4", "A state of mem < L log2 a - 1 bits gives an error above 1/2", "section 2")
 def j4(results: Results) -> Finding:
-    """Each trained model of constant state that was asked for strings beyond the length that its bits allow is a part, and holds if it
-    copied 95 % of the strings at no such length."""
+    """Each run of a model of constant state that was asked for strings beyond the length that its bits allow is a part, and holds if
+    fewer than half of its free-running answers are exact at every such length."""
     found = [
         (file, line) for file, line in _theory(results, "capacity") if line["limit"] is not None and line["examined"]
     ]
@@ -85,74 +87,35 @@ def j4(results: Results) -> Finding:
         f"{line['model']}: allowed {line['limit']:,}, asked up to {max(line['examined']):,}, copied {line['copied'] or 0:,}"
         for _, line in found
     )
-    beyond = [(file, line) for file, line in found if max(line["examined"]) > line["limit"]]
-    if not beyond:
+    # Runs of one name and length may differ in size: beyond the largest of their limits.
+    limits: dict[str, int] = {}
+    for _, line in found:
+        limits[line["model"]] = max(line["limit"], limits.get(line["model"], 0))
+    parts = [below for run in results.runs if (below := _fails_beyond(run, limits)) is not None]
+    if not parts:
         why = "no model of constant state was asked for more than its state allows"
         return Finding("not tested", came=f"{why}; {came}" if came else why, files=_files(found))
-    parts = [(line["copied"] or 0) <= line["limit"] for _, line in beyond]
     return Finding(graded(parts), "trained models of constant state", came, _files(found))
 
 
-class _Exam:
-    """Lines of exams on one task."""
-
-    def __init__(self, results: Results, task: str) -> None:
-        found = [
-            (file, line)
-            for file, line in results.having("subject", "task", "train_length", "lr", "mode", "length", "items")
-            if line["mode"] == FREE and line["items"] and line["task"].startswith(task)
-        ]
-        for run in results.runs:
-            lines = exam_lines(run.line["config"], run.result, run.exam)
-            # The paper's exam packs its rows and scores whole strings.
-            named = [line for line in lines if line["task"].startswith(task) and line["task"].endswith("jelassi2024")]
-            found += [(run.file, line) for line in named if line["mode"] == FREE]
-        self.files = _files(found)
-        self.lines = best([line for _, line in found])
-
-    @property
-    def subjects(self) -> list[str]:
-        return [subject for (subject,) in groups(self.lines, "subject")]
-
-    @property
-    def recurrent(self) -> list[str]:
-        return [name for name in self.subjects if name in RECURRENT]
-
-    @property
-    def transformers(self) -> list[str]:
-        return [name for name in self.subjects if name.startswith(("transformer", "gpt", "llama"))]
-
-    def exact(self, subject: str) -> dict[int, dict[int, float]]:
-        """Share of whole strings right, by trained length and length asked."""
-        found: dict[int, dict[int, float]] = {}
-        for (trained, length), lines in groups(
-            [line for line in self.lines if line["subject"] == subject], "train_length", "length"
-        ).items():
-            measured = share(lines)
-            if measured is not None and trained is not None:
-                found.setdefault(trained, {})[length] = measured[0]
-        return found
-
-    def samples(self, subject: str) -> dict[int, float | None]:
-        """Rows trained on until 99 % by trained length, the mean over seeds; None where one never came there."""
-        found: dict[int, float | None] = {}
-        for (trained,), lines in groups(
-            [line for line in self.lines if line["subject"] == subject], "train_length"
-        ).items():
-            seen = [line["samples_to_99"] for line in lines]
-            found[trained] = None if None in seen else sum(seen) / len(seen)
-        return found
-
-    @property
-    def ran(self) -> str:
-        lengths = sorted({line["train_length"] for line in self.lines if line["train_length"]})
-        seeds = sorted({line["seed"] for line in self.lines})
-        shown = f"{', '.join(self.subjects)}; trained up to {', '.join(map(str, lengths))}"
-        return f"{shown}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+def _fails_beyond(run: Trained, limits: dict[str, int]) -> Part:
+    """Whether it gives fewer than half of the strings beyond its limit exactly; None where it was asked for none."""
+    limit = limits.get(f"{run.name}, trained at {run.task.get('length')}")
+    if limit is None:
+        return None
+    beyond = [row for row in run.exam if row["mode"] == FREE and row["length"] > limit]
+    return every(2 * row["exact"] < row["items"] for row in beyond)
 
 
 def _told(exact: dict[int, float]) -> str:
     return ", ".join(f"{length}: {100 * value:.4g} %" for length, value in sorted(exact.items()))
+
+
+def _found(sat: Sequence[Exam], parts: Sequence[Part], came: Sequence[str], what: str, whole: bool = True) -> Finding:
+    """What exams of several sizes say; what: stands before what came out."""
+    ran = "; ".join(dict.fromkeys(exam.ran for exam in sat))
+    files = tuple(dict.fromkeys(file for exam in sat for file in exam.files))
+    return Finding(graded(parts, whole), ran, what + "; ".join(came), files)
 
 
 @claim(
@@ -161,32 +124,32 @@ def _told(exact: dict[int, float]) -> str:
     "section 3, B.1",
 )
 def j5(results: Results) -> Finding:
-    """Each trained length that some model learned to 99 % is a part, and holds if the best transformer needs at most a hundredth of the
-    samples for that which the best recurrent model needs, or was given in vain. It holds as a whole only with length 300."""
-    exam = _Exam(results, COPYING)
-    if not exam.transformers or not exam.recurrent:
+    """Each trained length is a part, and holds if the best recurrent model needs more than a hundred times the samples to 99 % that
+    the best transformer needs. A model's samples are the mean over seeds; one that came there at no seed needs more than it was
+    given, one that came there at some needs at least their mean. It holds as a whole only with length 300. Whether the gap narrows
+    is not judged."""
+    sat = [exam for exam in exams(results, COPYING) if exam.transformers and exam.recurrent]
+    if not sat:
         return untested("no exam of both kinds on copying")
-    parts, came = [], []
-    for length in sorted({line["train_length"] for line in exam.lines if line["train_length"]}):
-        ours, theirs = (
-            [found for name in names if (found := exam.samples(name).get(length)) is not None]
-            for names in (exam.transformers, exam.recurrent)
-        )
-        given = max(
-            (
-                line["samples"]
-                for line in exam.lines
-                if line["train_length"] == length and line["subject"] in exam.recurrent
-            ),
-            default=0,
-        )
-        # Where none came there, more samples are wanted, not a verdict.
-        if ours or theirs:
-            parts.append(bool(ours) and min(theirs, default=given) >= FEWER * min(ours))
-        shown = [f"{min(numbers):,.0f}" if numbers else "not reached" for numbers in (ours, theirs)]
-        came.append(f"{length}: best transformer {shown[0]}, best recurrent model {shown[1]}")
-    lengths = {line["train_length"] for line in exam.lines}
-    return Finding(graded(parts, whole=300 in lengths), exam.ran, "samples to 99 % at " + "; ".join(came), exam.files)
+    parts: list[Part] = []
+    came, long = [], False
+    for exam in sat:
+        for length in exam.trained:
+            ours, theirs = exam.samples(exam.transformers, length), exam.samples(exam.recurrent, length)
+            part = judged(ours, theirs, FEWER) if ours and theirs else None
+            parts.append(part)
+            long = long or (length == 300 and part is not None)
+            came.append(f"{length}: best transformer {_samples(ours)}, best recurrent model {_samples(theirs)}")
+    return _found(sat, parts, came, "samples to 99 % at ", whole=long)
+
+
+def _samples(needed: Bounds | None) -> str:
+    if needed is None:
+        return "not run"
+    least, most = needed
+    if most == float("inf"):
+        return f"at least {least:,.0f}"
+    return f"{least:,.0f}" if least == most else f"{least:,.0f} to {most:,.0f}"
 
 
 @claim(
@@ -195,103 +158,121 @@ def j5(results: Results) -> Finding:
     "section 3",
 )
 def j6(results: Results) -> Finding:
-    """Three parts, of models that copy 95 % of the strings of their trained length, by the longest such length: each recurrent model is
-    at most 5 % exact at twice that length and beyond; some transformer is above 5 % there; one with Hard-ALiBi is at least 90 % exact at
-    the longest length asked, which must be at least 20 times the trained one for the whole."""
-    exam = _Exam(results, COPYING)
-    beyond: dict[str, dict[int, float]] = {}
-    for name in exam.subjects:
-        by_trained = exam.exact(name)
-        if by_trained and _trained(exam, name) >= PASSED:
-            trained = max(by_trained)
-            beyond[name] = {length: value for length, value in by_trained[trained].items() if length >= 2 * trained}
-    recurrent = [value for name in exam.recurrent for value in beyond.get(name, {}).values()]
-    others = [value for name in exam.transformers for value in beyond.get(name, {}).values()]
-    hard = [found for name, found in beyond.items() if "hard" in name and found]
-    parts = []
-    if recurrent:
-        parts.append(max(recurrent) <= FAILED)
-    if others:
-        parts.append(max(others) > FAILED)
-    parts += [found[max(found)] >= NEAR for found in hard]
-    if not parts:
+    """Each model is judged at the longest trained length of at most 50 that it learned; one that learned none is left out. Three
+    parts: each recurrent model is at most 5 % exact at twice that length and beyond; some transformer is above 5 % there; one with
+    Hard-ALiBi is at least 90 % exact at the longest length that it was asked, which must be at least 20 times the trained one for
+    the whole."""
+    parts: list[Part] = []
+    sat, came, reach = [], [], 0.0
+    for exam in exams(results, COPYING):
+        beyond: dict[str, dict[int, float]] = {}
+        for name in exam.subjects:
+            trained = exam.longest_learned(name, range(51))
+            if trained is not None:
+                exact = exam.exact(name)[trained]
+                beyond[name] = {length: value for length, value in exact.items() if length >= 2 * trained}
+                if "hard" in name and beyond[name]:
+                    reach = max(reach, max(beyond[name]) / trained)
+        if not any(beyond.values()):
+            continue
+        hard = [found for name, found in beyond.items() if "hard" in name and found]
+        parts += [
+            every(value <= FAILED for name in exam.recurrent for value in beyond.get(name, {}).values()),
+            some(value > FAILED for name in exam.transformers for value in beyond.get(name, {}).values()),
+            some(found[max(found)] >= NEAR for found in hard),
+        ]
+        sat.append(exam)
+        came += [f"{name} {_told(found)}" for name, found in beyond.items() if found]
+    if not sat:
         return untested("no exam beyond twice the trained length of a model that copies strings of that length")
-    reach = max(line["length"] / line["train_length"] for line in exam.lines if line["train_length"])
-    came = "; ".join(f"{name} {_told(found)}" for name, found in beyond.items() if found)
-    return Finding(
-        graded(parts, whole=bool(recurrent and others and hard) and reach >= 20),
-        exam.ran,
-        f"exact at {came}",
-        exam.files,
-    )
+    return _found(sat, parts, came, "exact at ", whole=reach >= 20)
 
 
 @claim("J7", "Duplicated n-grams: unchanged up to n = 4, worse from 5", "section 3, B.2")
 def j7(results: Results) -> Finding:
-    """Of two parts, for each transformer that copies 95 % of the strings of its trained length: with an n-gram planted twice it is
-    at most 5 points worse than there for every n up to 4; it is more than 5 points worse for some n from 5."""
-    copying, planted = _Exam(results, COPYING), _Exam(results, DUPLICATED)
-    parts, came = [], []
-    for name in planted.transformers:
-        plain = _trained(copying, name)
-        found = {
-            int(line_task.removeprefix(f"{DUPLICATED}-").partition("-")[0]): measured[0]
-            for (line_task,), lines in groups(
-                [line for line in planted.lines if line["subject"] == name], "task"
-            ).items()
-            if (measured := share(lines)) is not None
-        }
-        short, long = ([value for n, value in found.items() if (n <= 4) == small] for small in (True, False))
-        came.append(f"{name}, {100 * plain:.4g} % of strings drawn at random: {_told(found)}")
-        if plain >= PASSED and short and long:
-            parts += [min(short) >= plain - FAILED, min(long) < plain - FAILED]
+    """Of two parts, for each transformer at the longest trained length that it learned and was asked with n-grams planted: with an
+    n-gram planted twice it is at most 5 points worse than without for every n up to 4; it is more than 5 points worse for some n
+    from 5. Both want an n of either kind."""
+    parts: list[Part] = []
+    sat, came = [], []
+    for exam in exams(results, COPYING):
+        for name in exam.transformers:
+            plain = exam.at_trained(name)
+            by_trained = {trained: found for trained, found in _planted(exam, name).items() if trained in plain}
+            if not by_trained:
+                continue
+            learned = exam.longest_learned(name, by_trained)
+            trained = max(by_trained) if learned is None else learned
+            found = by_trained[trained]
+            came.append(f"{name}, {100 * plain[trained]:.4g} % of strings drawn at random: {_told(found)}")
+            short, long = ([value for n, value in found.items() if (n <= 4) == small] for small in (True, False))
+            if learned is not None and short and long:
+                parts += [min(short) >= plain[trained] - FAILED, min(long) < plain[trained] - FAILED]
+                sat.append(exam)
     if not parts:
         return untested("; ".join(came) or "no exam with planted n-grams")
-    return Finding(
-        graded(parts),
-        planted.ran,
-        "exact by n: " + "; ".join(came),
-        tuple(dict.fromkeys(copying.files + planted.files)),
-    )
+    return _found(sat, parts, came, "exact by n: ")
+
+
+def _planted(exam: Exam, name: str) -> dict[int, dict[int, float]]:
+    """Share of whole strings right with an n-gram planted twice, by trained length and n, of strings of the trained length."""
+    found: dict[int, dict[int, float]] = {}
+    own = [line for line in exam.planted if line["subject"] == name and line["length"] == line["train_length"]]
+    for (task, trained), lines in groups(own, "task", "train_length").items():
+        measured = share(lines)
+        if measured is not None:
+            n = int(task.removeprefix(f"{DUPLICATED}-").partition("-")[0])
+            found.setdefault(trained, {})[n] = measured[0]
+    return found
 
 
 @claim("J8", "Suffix lookup is poor for recurrent models; prefix lookup is perfect and length-general", "section 3")
 def j8(results: Results) -> Finding:
-    """Of two parts, where run, at the trained length: every recurrent model is below 95 % on suffix lookup and below the best
-    transformer; some recurrent model is at 95 % or more on prefix lookup, there and at twice the length."""
-    suffix, prefix = _Exam(results, SUFFIX), _Exam(results, PREFIX)
-    parts, came = [], []
-    at = {name: _trained(suffix, name) for name in suffix.subjects}
-    if suffix.recurrent and suffix.transformers:
-        recurrent = max(at[name] for name in suffix.recurrent)
-        parts.append(recurrent < min(PASSED, max(at[name] for name in suffix.transformers)))
-        came.append("suffix lookup, exact: " + ", ".join(f"{name} {100 * value:.4g} %" for name, value in at.items()))
-    if prefix.recurrent:
-        found = {name: prefix.exact(name) for name in prefix.recurrent}
-        good = [
-            all(value >= PASSED for length, value in by_length.items() if length in (trained, 2 * trained))
-            for by_trained in found.values()
-            for trained, by_length in by_trained.items()
-        ]
-        parts.append(any(good))
-        came += [
-            f"prefix lookup, {name}: {_told(lengths)}"
-            for name, by_trained in found.items()
-            for lengths in by_trained.values()
-        ]
-    if not parts:
+    """Of two parts: no recurrent model has learned suffix lookup at the longest trained length that some model learned; some
+    recurrent model has learned prefix lookup at some trained length and is at 95 % or more at twice the length. That a model has not
+    learned is open where no other did with at most as many rows."""
+    suffix = [exam for exam in exams(results, SUFFIX) if exam.recurrent]
+    prefix = [exam for exam in exams(results, PREFIX) if exam.recurrent]
+    if not suffix and not prefix:
         return untested("no exam of recurrent models on lookup")
-    return Finding(
-        graded(parts, whole=len(parts) == 2),
-        suffix.ran if suffix.lines else prefix.ran,
-        "; ".join(came),
-        tuple(dict.fromkeys(suffix.files + prefix.files)),
-    )
+    came = []
+    for exam in suffix:
+        shares = {name: exam.at_trained(name) for name in exam.subjects}
+        came += [f"suffix lookup, {name}: {_told(found)}" for name, found in shares.items()]
+    for exam in prefix:
+        for name in exam.recurrent:
+            came += [f"prefix lookup, {name}: {_told(lengths)}" for lengths in exam.exact(name).values()]
+    parts = [
+        [_fails_suffix(exam) for exam in suffix],
+        [
+            some(
+                _passes_prefix(exam, name, trained, shares)
+                for name in exam.recurrent
+                for trained, shares in exam.exact(name).items()
+            )
+            for exam in prefix
+        ],
+    ]
+    whole = all(any(part is not None for part in of_task) for of_task in parts)
+    return _found([*suffix, *prefix], [part for of_task in parts for part in of_task], came, "", whole)
 
 
-def _trained(exam: _Exam, subject: str) -> float:
-    found = exam.exact(subject)
-    return max((by_length.get(trained, 0.0) for trained, by_length in found.items()), default=0.0)
+def _fails_suffix(exam: Exam) -> Part:
+    learned = [exam.longest_learned(name, exam.trained) for name in exam.subjects]
+    longest = max((length for length in learned if length is not None), default=None)
+    if longest is None:
+        return None
+    asked = [name for name in exam.recurrent if longest in exam.at_trained(name)]
+    return every(opposite(exam.learned(name, longest)) for name in asked)
+
+
+def _passes_prefix(exam: Exam, name: str, trained: int, shares: dict[int, float]) -> Part:
+    """Whether a model trained on up to so many letters learned it and is right at twice the length."""
+    learned = exam.learned(name, trained)
+    # What was not learned yet says nothing of longer strings.
+    if not learned or 2 * trained not in shares:
+        return None if learned else learned
+    return shares[2 * trained] >= PASSED
 
 
 PRETRAINED = "needs the pretrained Pythia and Mamba models"

@@ -1,6 +1,8 @@
 """Results as the commands write them, made up."""
 
-from relnet.claims import Results
+from relnet.claims import CLAIMS, Results
+
+JUDGES = {claim.key: claim.judge for claim in CLAIMS}
 
 MIXERS = {"linear-causalrn": "LinearCausalRNConfig", "transformer": "AttentionConfig"}
 
@@ -17,6 +19,7 @@ def run(
     curve=None,
     exam=(320, 320),
     limit=2000,
+    stopped=None,
     **changes,
 ):
     """A copying run at 99 % after `reached` updates (None: never); curve: window accuracies; exam: exact of 320 in the two modes."""
@@ -50,6 +53,7 @@ def run(
         "result": {
             "steps": steps,
             "steps_to_accuracy": reached,
+            "stopped": stopped or ("limit" if reached is None else "accuracy"),
             "bits_per_byte": None,
             "machine": "here",
             "wall_seconds": 1.0,
@@ -71,7 +75,7 @@ def falling(first, then, steps):
     return [0.0] * (first - 1) + [0.2] * (then - first) + [0.9] * (steps - then + 1)
 
 
-def exam(subject, train_length, length, exact, *, task="copying", samples=None, seed=0):
+def exam(subject, train_length, length, exact, *, task="copying", seed=0, **changes):
     """A line of `relnet exam`: exact of 100 free-running answers."""
     return {
         "subject": subject,
@@ -84,11 +88,15 @@ def exam(subject, train_length, length, exact, *, task="copying", samples=None, 
         "items": 100,
         "exact": exact,
         "samples": 64_000,
-        "samples_to_99": samples,
+        "samples_to_99": None,
         "train_accuracy": 0.5,
         "steps": 1000,
-    }
+    } | changes
 
 
 def of(*lines):
     return Results({"some.jsonl": list(lines)})
+
+
+def verdict(key, *lines):
+    return JUDGES[key](of(*lines)).verdict

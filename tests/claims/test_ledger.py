@@ -4,9 +4,11 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from relnet import cli
 from relnet.claims import CLAIMS, ledger, read_folder
-from tests.claims.lines import of, run
+from tests.claims.lines import JUDGES, of, run
 from tests.launching import ROOT
 
 RESULTS = ROOT / "results"
@@ -29,6 +31,20 @@ def test_every_claim_of_the_papers_has_a_row_a_verdict_and_a_rule():
             re.MULTILINE,
         ), key
         assert re.search(rf"^- \*\*{key}\*\*: \w.{{20,}}\.$", text, re.MULTILINE), key
+
+
+@pytest.mark.parametrize("key", JUDGES)
+def test_nothing_is_claimed_without_data(key):
+    finding = JUDGES[key](of())
+    assert (finding.verdict, finding.files) == ("not tested", ())
+    assert finding.came, "why"
+
+
+def test_what_holds_for_all_rules_of_a_paper_stands_above_them():
+    text = ledger(CLAIMS, of(run("causalrn")))
+    assert "### Rules\n\nCopying runs are those of width 192" in text
+    assert "### Rules\n\nTheory is judged by" in text
+    assert "### Rules\n\n- **R1**" in text
 
 
 def test_it_counts_verdicts_and_lists_every_file():
@@ -65,7 +81,8 @@ def test_judging_needs_no_torch():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_the_example_holds():
-    result = doctest.testmod(importlib.import_module("relnet.claims.claim"))
+@pytest.mark.parametrize("module", ["claim", "parts"])
+def test_the_examples_hold(module):
+    result = doctest.testmod(importlib.import_module(f"relnet.claims.{module}"))
     assert result.attempted > 0
     assert result.failed == 0
