@@ -133,7 +133,29 @@ struct Relu {
     RELNET_INLINE V derivative(V s, V x, V g) const { return clear_below(mul(s, x), g); }
 };
 
+// After a pair norm, where channels are about 1: exp(z) - 1 need not keep its digits near 0, but for 0 it is 0.
 struct Elu {
+    static constexpr float unit = LOG2_E;
+    PowerOfTwo power;
+    V one, error;  // What `power` makes of 0, rounded and what the rounding left out.
+    Elu() {
+        Power e = power(zero(), zero());
+        one = mul(e.factor, e.value);
+        error = fms(e.factor, e.value, one);
+    }
+    RELNET_INLINE Power below_one(V t) const { return power(set1(1.0f), min(zero(), t)); }
+    RELNET_INLINE V accumulate(V s, V x, V total) const {
+        V t = mul(s, x);
+        Power e = below_one(t);
+        return fma(set1(1.0f / LOG2_E), max(zero(), t), add(total, sub(fms(e.factor, e.value, one), error)));
+    }
+    RELNET_INLINE V derivative(V s, V x, V g) const {
+        Power e = below_one(mul(s, x));
+        return mul(e.value, mul(e.factor, g));
+    }
+};
+
+struct EluAnywhere {
     static constexpr float unit = 1.0f;
     PowerOfTwo power;
     RELNET_INLINE V below_one(V z) const { return negative_exp(power, min(zero(), z)); }

@@ -355,7 +355,7 @@ int with_activation(const RelnetRelation& a, F&& f) {
     switch (a.activation) {
         case 0: return bounded ? f(Exp{}) : f(ExpAnywhere{});
         case 1: return f(Relu{});
-        case 2: return f(Elu{});
+        case 2: return bounded ? f(Elu{}) : f(EluAnywhere{});
         default: return normed ? f(Gelu{}) : f(GeluAnywhere{});
     }
 }
