@@ -94,7 +94,7 @@ def _runs(lines: Sequence[Line]) -> str:
     for line in lines:
         if line.get("format") != FORMAT or "config" not in line or not line.get("result"):
             continue
-        result, task = line["result"], line["config"]["task"]
+        result, task = line["result"], line["config"].get("task") or {}
         if task.get("_type") == "Text":
             bits.append(f"{line['name']} {result['bits_per_byte']:.3f}")
         elif line.get("images"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,18 +30,18 @@ class Trained:
 
     @property
     def task(self) -> Line:
-        """The task's settings."""
-        return self.line["config"]["task"]
+        """The task's settings, empty where the trainer was called by itself; so are the model's and the training's."""
+        return self.line["config"].get("task") or {}
 
     @property
     def model(self) -> Line:
         """The model's settings."""
-        return self.line["config"]["model"]
+        return self.line["config"].get("model") or {}
 
     @property
     def told(self) -> Line:
         """The training's settings."""
-        return self.line["config"]["train"]
+        return self.line["config"].get("train") or {}
 
     @property
     def result(self) -> Line:
@@ -89,7 +90,7 @@ class Results:
     files: dict[str, list[Line]]
     figures: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def runs(self) -> list[Trained]:
         """Every trained run, each config once: its last line, files taken by name."""
         found: dict[str, Trained] = {}

@@ -56,6 +56,11 @@ def test_it_counts_verdicts_and_lists_every_file():
     assert row in text
 
 
+def test_a_run_of_a_trainer_called_by_itself_is_no_claims_business():
+    line = run("causalrn", 16, 80)
+    assert "31 not tested." in ledger(CLAIMS, of(line | {"config": {}}))
+
+
 def test_a_bar_in_the_data_does_not_break_the_table():
     line = run("a|b") | {"command": "relnet a | b"}
     assert r"| `relnet a \| b` |" in ledger(CLAIMS, of(line))
