@@ -1,6 +1,7 @@
 """Relation maps of a run, drawn and written beside it: what relnet inspect shows and the sweep of figure 8 ends with."""
 
 import io
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def image_maps(
     """Say what a run makes of images; draw its maps of <CLS>, without <CLS> itself, and write them as arrays beside the figure.
 
     paths: image files; held_out: numbers of the run's own images; blocks: from 1, () all; figure: default in the run's
-    folder maps/; note: below its title.
+    folder maps/, where `relnet report` looks, and a copy of another one goes; note: below its title.
     """
     config, task, model = run.load_images(place, device)
     pictures: list[tuple[str, np.ndarray, int | None]] = [
@@ -56,14 +57,26 @@ def image_maps(
         seen = [(f"block {block}", values[number].mean(0)) for block, values in maps.items()]
         rows.append(report.ImageMaps(f"{name}{truth}", pixels, seen, chances))
     name = pictures[0][0] if len(pictures) == 1 else "images"
-    title = f"{config.name}: {quantity} of patches for <CLS>" + (f"\n{note}" if note else "")
+    # As wide as the panel: of its columns, one a map and two more, each has room for so many letters.
+    below = textwrap.wrap(note, 22 * (len(maps) + 2))
+    title = "\n".join([f"{config.name}: {quantity} of patches for <CLS>", *below])
     drawn = report.image_panel(figure or place / "maps" / f"{name}.png", rows, title)
+    if figure is not None:
+        _copy_once(drawn, place / "maps" / figure.name)
     arrays = {
         "names": np.array([name for name, _, _ in pictures]),
         "pixels": np.stack([pixels for _, pixels, _ in pictures]),
         "probabilities": probabilities,
     }
     out.print(f"maps: {drawn}, {save_maps(drawn, maps, quantity, **arrays)}")
+
+
+def _copy_once(file: Path, path: Path) -> None:
+    """Copy a file under this name, or another where that is taken, unless it is there."""
+    path.parent.mkdir(exist_ok=True)
+    content = file.read_bytes()
+    if all(one.read_bytes() != content for one in path.parent.glob(f"{path.stem}*{path.suffix}")):
+        report.write_new(path, content)
 
 
 def block_maps(

@@ -3,7 +3,7 @@
 import contextlib
 import shlex
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -50,7 +50,7 @@ class Sweep:
     budget: float | None = None
     """Hours, after which the run that trains is saved and no other is begun."""
     on: Literal["here", "ray"] = "here"
-    """here: one run after another; ray: at once, as far as a Ray cluster has room (the extra ray), which sees --out and --json."""
+    """here: one run after another; ray: at once, as far as a Ray cluster has room (the extra ray), which sees --out and all data."""
     address: str | None = None
     """Of the Ray cluster; default: one that is started on this machine."""
     device: str = "auto"
@@ -70,12 +70,18 @@ class Sweep:
         status.print(f"{self.plan.name}: {len(runs)} runs; run folders in {folder}")
         with _Shown(runs) as shown, _told_how_to_go_on():
             outcome = self._swept(runs, folder, shown)
-        if outcome.finished:
-            self._show(report.read_runs(outcome.finished), folder)
         if outcome.left:
             out.print(
                 f"the budget is used up: {len(outcome.left)} of {len(runs)} runs are left; the same command goes on"
             )
+        try:
+            if outcome.finished:
+                self._show(report.read_runs(outcome.finished), folder)
+        except Exception as error:
+            if not outcome.failed:
+                raise
+            # What failed is not to go unsaid.
+            status.print(f"no figure: {type(error).__name__}: {error}")
         if outcome.failed:
             faults = "; ".join(f"{place.name}: {fault}" for place, fault in outcome.failed.items())
             raise RunsFailedError(f"{len(outcome.failed)} of {len(runs)} runs failed twice: {faults}")
@@ -89,12 +95,13 @@ class Sweep:
             "lines": self.json,
             "command": command,
             "on_end": shown.end,
+            "on_wait": shown.wait,
         }
         if self.on == "ray":
             # Here and not above: Ray is an extra.
             from relnet.sweep_ray import sweep_on_ray
 
-            return sweep_on_ray(runs, folder, address=self.address, **told)
+            return sweep_on_ray(runs, folder, address=self.address, on_begin=shown.begin, **told)
         return sweep.sweep(runs, folder, on_start=shown.start, on_step=shown.step, **told)
 
     def _show(self, runs: list[report.Run], folder: Path) -> None:
@@ -152,15 +159,26 @@ class _Shown(contextlib.ExitStack):
         self._left.took(planned, record.step, record.seconds)
         self._progress(record)
 
+    def begin(self, planned: PlannedRun) -> None:
+        """Show that a run has begun elsewhere."""
+        status.print(f"{self._done}: {planned.name} has begun")
+
+    def wait(self, busy: Sequence[PlannedRun]) -> None:
+        """Show which runs are waited for."""
+        names = ", ".join(planned.name for planned in busy)
+        status.print(f"{self._done}: waiting for what another process is at: {names}")
+
     def end(self, planned: PlannedRun, fault: str) -> None:
         """Show how a run ended."""
         self.close()
         self._left.over(planned)
         self._ended += 1
-        status.print(
-            f"{self._ended} of {len(self._runs)} done: {planned.name}" + (f" failed twice: {fault}" if fault else "")
-        )
+        status.print(f"{self._done}: {planned.name}" + (f" failed twice: {fault}" if fault else ""))
+
+    @property
+    def _done(self) -> str:
+        return f"{self._ended} of {len(self._runs)} done"
 
     def _behind(self) -> str:
         seconds = self._left.seconds()
-        return "" if seconds is None else f"; all runs: at most {report.duration(seconds)}"
+        return "" if seconds is None else f"; all runs: about {report.duration(seconds)}, without exams"

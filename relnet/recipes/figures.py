@@ -1,6 +1,8 @@
 """The figures of Cui 2024 as sweeps, in two sizes: `paper`, its exact settings, made for a GPU, and `cpu`, for two cores.
 
-Each says what differs from the paper; that sentence stands on the figure too. Times are estimates for two cores of a server CPU with
+Each says what differs from the paper, by comparing its runs with the paper's; that stands on the figure too.
+
+Times are estimates for two cores of a server CPU with
 AVX-512: seconds of an update, measured at 16 and 64 letters (`results/copying-16.jsonl`, `results/copying-64.jsonl`) and scaled by tokens
 and pairs, times the updates. `bench/sweep_seconds.py` measures them on another machine.
 
@@ -12,8 +14,11 @@ and pairs, times the updates. `bench/sweep_seconds.py` measures them on another 
 """
 
 import itertools
+import json
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from relnet import nn
@@ -22,16 +27,48 @@ from relnet.recipes.images import PAPER_STEPS as PAPER_IMAGE_STEPS
 from relnet.recipes.images import ImageModelName, compare_images, paper_images
 from relnet.recipes.models import LINEAR_MODELS, ModelName
 from relnet.recipes.text import PAPER_RATES, PAPER_STEPS, compare_text, paper_text
+from relnet.report.page.grouping import flat
 from relnet.run import RunConfig
 from relnet.sweep import Plan, PlannedRun
 
 Size = Literal["cpu", "paper"]
+# Of figures 2 and 3.
+LENGTH = 128
 FOUR: tuple[ModelName, ...] = ("causalrn", "linear-causalrn", "transformer", "linear-transformer")
 LENGTHS = (16, 32, 64, 128, 256)
 STEPS = 2000
 # A linear model that copies less than half by then is not waited for.
 PATIENCE = 1000
-BATCH_64 = "batches of 64 strings for 320, float32 for bfloat16"
+# The paper's learning rate for copying.
+LR = 5e-4
+# What the paper says is best, for the Transformer and for CausalRN.
+BEST = (5e-4, 1e-3)
+# How a setting that is not the paper's is told; any other by its name.
+WORDS = {
+    "task.length": "strings of {} letters for {}",
+    "task.data": "text {} for {}",
+    "task.validation": "validated on {} for {}",
+    "task.crop": "shifts by {} for {} pixels",
+    "model.width": "width {} for {}",
+    "model.depth": "{} blocks for {}",
+    "model.mlp": "MLP {} for {}",
+    "model.mixer.heads": "heads {} for {}",
+    "model.mixer.hidden": "hidden {} for {}",
+    "train.steps": "{} updates for {}",
+    "train.batch_size": "batches of {} for {}",
+    "train.lr": "learning rate {} for {}",
+    "train.warmup_steps": "warm-up of {} updates for {}",
+    "train.schedule": "{} schedule for {}",
+    "train.final_lr": "falling to {} for {}",
+    "train.precision": "{} for {}",
+    "train.stay": "training ends when 99 % has stayed for {} updates",
+    "train.give_up_after": "given up below 50 % after {} updates",
+}
+# What changes no number, is no setting of the paper's, or follows from other settings.
+UNTOLD = (
+    *("name", "task.stores", "task.mean", "task.std", "model.context"),
+    *("train.seed", "train.accumulate", "train.validate_every", "train.checkpoint_every", "train.keep"),
+)
 
 
 def _train(size: Size, max_steps: int | None, steps: int = STEPS) -> dict[str, Any]:
@@ -49,18 +86,62 @@ def _whole(size: Size, config: RunConfig) -> RunConfig:
     return _told(config, stay=config.train.steps) if size == "paper" else config
 
 
+def _settings(config: RunConfig) -> dict[str, str]:
+    """What can differ from the paper, by name."""
+    # As JSON has it, which makes lists of tuples.
+    found = dict(flat(json.loads(json.dumps(asdict(config)))))
+    train = config.train
+    untold = [*UNTOLD]
+    untold += ["train.final_lr"] if train.schedule == "constant" else []
+    untold += ["train.stay", "train.stop_accuracy"] if train.stop_accuracy is None or train.stay >= train.steps else []
+    return {re.sub(r" \d+", "", name): value for name, value in found.items() if name not in untold}
+
+
+def _shown(value: str | None) -> str:
+    """A setting in words."""
+    try:
+        read = json.loads(value or "null")
+    except ValueError:
+        return str(value)
+    if isinstance(read, list):
+        return ", ".join(Path(str(one)).name for one in read)
+    return "none" if read is None else f"{read:,}" if isinstance(read, int) else f"{read:g}"
+
+
+def _changes(configs: Sequence[RunConfig], papers: Sequence[RunConfig]) -> list[str]:
+    """In what the runs differ from the paper's, one by one; where only some do, with their names."""
+    found: dict[str, dict[str, None]] = {}
+    for config, paper in zip(configs, papers, strict=True):
+        mine, its = _settings(config), _settings(paper)
+        different = [name for name in {**mine, **its} if mine.get(name) != its.get(name)]
+        # Another text has a validation of its own, and a rate that falls ends somewhere else than one that does not.
+        follows = {
+            "task.data": "task.validation",
+            "train.schedule": "train.final_lr",
+            "train.stay": "train.stop_accuracy",
+        }
+        follow = [follows[name] for name in different if name in follows]
+        for name in different:
+            if name not in follow:
+                words = WORDS.get(name, f"{name.rpartition('.')[2]} {{}} for {{}}")
+                found.setdefault(words.format(_shown(mine.get(name)), _shown(its.get(name))), {})[config.name] = None
+    names = {config.name for config in configs}
+    return [words if names == set(few) else f"{words} ({', '.join(few)})" for words, few in found.items()]
+
+
 def _plan(
-    name: str, size: Size, configs: Sequence[RunConfig], changes: Sequence[str], max_steps: int | None, **options: Any
+    name: str,
+    size: Size,
+    configs: Sequence[RunConfig],
+    papers: Sequence[RunConfig],
+    others: Sequence[str] = (),
+    **options: Any,
 ) -> Plan:
+    """The plan of these runs; papers: for each the run with the paper's settings; others: what else is not as in the paper."""
     if not configs:
         raise ValueError(f"{name}: no runs; name at least one mixer, one length and one seed")
-    shorter = [] if max_steps is None else [f"at most {max_steps:,} updates"]
-    return Plan(
-        f"{name}-{size}",
-        tuple(PlannedRun(config, gpus=int(size == "paper")) for config in configs),
-        "; ".join([*changes, *shorter]),
-        **options,
-    )
+    runs = tuple(PlannedRun(config, gpus=int(size == "paper")) for config in configs)
+    return Plan(f"{name}-{size}", runs, "; ".join([*_changes(configs, papers), *others]), **options)
 
 
 def figure2(
@@ -89,17 +170,19 @@ def figure2(
         "causalrn-relu": {"activation": "relu"},
         "causalrn-elu": {"activation": "elu"},
     }
-    configs = []
-    for name, changes in variants.items():
-        for seed in range(seeds):
-            config = _whole(
-                size, copying(length, lr=lr, seed=seed, **_train(size, max_steps, 800 if size == "cpu" else STEPS))
-            )
-            assert isinstance(config.model, nn.ModelConfig)
-            model = replace(config.model, mixer=nn.CausalRNConfig(**changes))
-            configs.append(replace(config, name=name, model=model))
-    changes = [BATCH_64, "800 updates for 2,000, fewer where 99 % has stayed for 20"] if size == "cpu" else []
-    return _plan("figure2", size, configs, changes, max_steps)
+
+    def made(size: Size, length: int, lr: float, max_steps: int | None) -> list[RunConfig]:
+        configs = []
+        for name, changes in variants.items():
+            for seed in range(seeds):
+                told = _train(size, max_steps, 800 if size == "cpu" else STEPS)
+                config = _whole(size, copying(length, lr=lr, seed=seed, **told))
+                assert isinstance(config.model, nn.ModelConfig)
+                model = replace(config.model, mixer=nn.CausalRNConfig(**changes))
+                configs.append(replace(config, name=name, model=model))
+        return configs
+
+    return _plan("figure2", size, made(size, length, lr, max_steps), made("paper", LENGTH, LR, None))
 
 
 def figure3(
@@ -123,12 +206,15 @@ def figure3(
         lr: Learning rate after the warm-up.
         max_steps: Most updates of a run; default: 2,000.
     """
-    configs = [
-        copying(length, mixer, lr=lr, seed=seed, **_train(size, max_steps)) for mixer in mixers for seed in range(seeds)
-    ]
-    configs = [_told(config, stay=300) if size == "cpu" else _whole(size, config) for config in configs]
-    changes = [BATCH_64, "training ends when 99 % has stayed for 300 updates"] if size == "cpu" else []
-    return _plan("figure3", size, configs, changes, max_steps)
+
+    def made(size: Size, length: int, lr: float, max_steps: int | None) -> list[RunConfig]:
+        configs = []
+        for mixer, seed in itertools.product(mixers, range(seeds)):
+            config = copying(length, mixer, lr=lr, seed=seed, **_train(size, max_steps))
+            configs.append(_told(config, stay=300) if size == "cpu" else _whole(size, config))
+        return configs
+
+    return _plan("figure3", size, made(size, length, lr, max_steps), made("paper", LENGTH, LR, None))
 
 
 def figure4(
@@ -153,18 +239,22 @@ def figure4(
         lr: Learning rate after the warm-up; the paper has 5e-4, and says that 1e-3 is CausalRN's best.
         max_steps: Most updates of a run; default: 2,000.
     """
+    seeds = {"cpu": 3, "paper": 1}[size] if seeds is None else seeds
     # The short and the quick ones first: what is done of a sweep that is stopped can be compared.
     order = sorted(
-        itertools.product(lengths, range(seeds or (3 if size == "cpu" else 1)), mixers),
+        itertools.product(lengths, range(seeds), mixers),
         key=lambda one: (one[0], one[2] in LINEAR_MODELS, one[1]),
     )
-    configs = []
-    for length, seed, mixer in order:
-        config = copying(length, mixer, lr=lr, seed=seed, **_train(size, max_steps))
-        patience = PATIENCE if size == "cpu" and mixer in LINEAR_MODELS else None
-        configs.append(_whole(size, _told(config, give_up_after=patience)))
-    ends = "training ends when 99 % has stayed for 20 updates, or, for a linear model, below 50 % after 1,000"
-    return _plan("figure4", size, configs, [BATCH_64, ends] if size == "cpu" else [], max_steps, figure="length")
+
+    def made(size: Size, lr: float, max_steps: int | None) -> list[RunConfig]:
+        configs = []
+        for length, seed, mixer in order:
+            config = copying(length, mixer, lr=lr, seed=seed, **_train(size, max_steps))
+            patience = PATIENCE if size == "cpu" and mixer in LINEAR_MODELS else None
+            configs.append(_whole(size, _told(config, give_up_after=patience)))
+        return configs
+
+    return _plan("figure4", size, made(size, lr, max_steps), made("paper", LR, None), figure="length")
 
 
 def heads_lr(
@@ -178,7 +268,7 @@ def heads_lr(
 ) -> Plan:
     """Updates to 99 % by learning rate and number of heads (Cui 2024, appendix D: one head; 5e-4 for the Transformer, 1e-3 for CausalRN).
 
-    relnet sweep heads-lr: each learning rate with one head, each number of heads at 5e-4 and 1e-3; 22
+    relnet sweep heads-lr: each learning rate with one head, each number of heads at 5e-4 and 1e-3 (at all where neither is named); 22
     runs, about half an hour (estimated: 0.17 s an update of CausalRN, 0.46 s of the Transformer).
 
     Args:
@@ -191,17 +281,20 @@ def heads_lr(
         seeds: Number of seeds, from 0.
         max_steps: Most updates of a run; default: 2,000.
     """
-    configs = []
-    for mixer in mixers:
-        pairs = [(number, lr) for number in heads for lr in lrs if number == min(heads) or lr in (5e-4, 1e-3)]
-        for number, lr in pairs:
-            for seed in range(seeds):
-                config = copying(length, mixer, heads=number, lr=lr, seed=seed, **_train(size, max_steps))
-                patience = PATIENCE if size == "cpu" else None
-                name = mixer if number == 1 else f"{mixer}-{number}-heads"
-                configs.append(replace(_whole(size, _told(config, give_up_after=patience)), name=name))
-    ends = f"strings of {length}; training ends when 99 % has stayed for 20 updates, or below 50 % after 1,000"
-    return _plan("heads-lr", size, configs, [BATCH_64, ends] if size == "cpu" else [], max_steps, figure="lr")
+    best = [lr for lr in lrs if lr in BEST] or lrs
+    pairs = [(number, lr) for number in heads for lr in (lrs if number == min(heads) else best)]
+
+    def made(size: Size, max_steps: int | None) -> list[RunConfig]:
+        configs = []
+        for mixer, (number, lr), seed in itertools.product(mixers, pairs, range(seeds)):
+            config = copying(length, mixer, heads=number, lr=lr, seed=seed, **_train(size, max_steps))
+            patience = PATIENCE if size == "cpu" else None
+            name = mixer if number == 1 else f"{mixer}-{number}-heads"
+            configs.append(replace(_whole(size, _told(config, give_up_after=patience)), name=name))
+        return configs
+
+    others = [f"strings of {length}"] if size == "cpu" else []
+    return _plan("heads-lr", size, made(size, max_steps), made("paper", None), others, figure="lr")
 
 
 def figure6(
@@ -228,20 +321,27 @@ def figure6(
         lr: Learning rate after the warm-up; default: 1e-3 on a CPU, what --rate says at the paper's size.
         max_steps: Updates of a run; default: 600 on a CPU, one epoch at the paper's size.
     """
-    configs: list[RunConfig] = []
-    for seed in range(seeds):
-        if size == "cpu":
-            configs += compare_text(
-                data, validation, mixers, lr=lr or 1e-3, max_steps=max_steps or 600, validate_every=100, seed=seed
-            )
-        else:
-            peak, final, _ = PAPER_RATES[rate]
-            peak, final = lr or peak, final if lr is None else lr * final / peak
-            made = [paper_text(mixer, rate, data, validation, max_steps or PAPER_STEPS, seed) for mixer in mixers]
-            configs += [_told(config, lr=peak, final_lr=final) for config in made]
-    read = sum(c.train.steps * c.train.batch_size * c.task.context for c in configs[:1])
-    changes = ["width 128 for 768, 4 blocks for 12, hidden 512 for 3,072", f"{read:,} characters for 522 million"]
-    return _plan("figure6", size, configs, changes if size == "cpu" else [], max_steps)
+
+    def made(
+        size: Size, data: tuple[str, ...], validation: str | None, lr: float | None, max_steps: int | None
+    ) -> list[RunConfig]:
+        configs: list[RunConfig] = []
+        steps = {"cpu": 600, "paper": PAPER_STEPS}[size] if max_steps is None else max_steps
+        for seed in range(seeds):
+            if size == "cpu":
+                peak = 1e-3 if lr is None else lr
+                configs += compare_text(
+                    data, validation, mixers, lr=peak, max_steps=steps, validate_every=100, seed=seed
+                )
+            else:
+                peak, final, _ = PAPER_RATES[rate]
+                peak, final = (peak, final) if lr is None else (lr, lr * final / peak)
+                made = [paper_text(mixer, rate, data, validation, steps, seed) for mixer in mixers]
+                configs += [_told(config, lr=peak, final_lr=final) for config in made]
+        return configs
+
+    papers = made("paper", ("wikitext-103",), "wikitext-103/validation", None, None)
+    return _plan("figure6", size, made(size, data, validation, lr, max_steps), papers)
 
 
 def figure7(
@@ -268,15 +368,24 @@ def figure7(
     """
     if size == "paper" and data == ("digits",):
         raise ValueError("figure7 at the paper's size learns CIFAR-5m: name the folder of its parts, --data FOLDER")
-    configs: list[RunConfig] = []
-    for seed in range(seeds):
-        if size == "cpu":
-            configs += compare_images(data, test, mixers, max_steps=max_steps or 600, seed=seed)
-        else:
-            configs += [paper_images(data, test, mixer, rate, max_steps or PAPER_IMAGE_STEPS, seed) for mixer in mixers]
-    seen = sum(config.train.steps * config.train.batch_size for config in configs[:1])
-    changes = ["width 64 for 768, 4 blocks for 12, hidden 256 for 3,072", f"{seen:,} images seen for 5 million"]
-    return _plan("figure7", size, configs, changes if size == "cpu" else [], max_steps)
+
+    def made(size: Size, max_steps: int | None) -> list[RunConfig]:
+        configs: list[RunConfig] = []
+        steps = {"cpu": 600, "paper": PAPER_IMAGE_STEPS}[size] if max_steps is None else max_steps
+        for seed in range(seeds):
+            if size == "cpu":
+                configs += compare_images(data, test, mixers, max_steps=steps, seed=seed)
+            else:
+                configs += [paper_images(data, test, mixer, rate, steps, seed) for mixer in mixers]
+        return configs
+
+    # The paper's own runs on the same images: which classes there are is the data's.
+    others = [] if _is_cifar5m(data) else [f"images {', '.join(Path(one).name for one in data)} for CIFAR-5m"]
+    return _plan("figure7", size, made(size, max_steps), made("paper", None), others)
+
+
+def _is_cifar5m(data: Sequence[str]) -> bool:
+    return all("cifar5m_part" in one or any(Path(one).glob("cifar5m_part*.npz")) for one in data)
 
 
 def figure8(

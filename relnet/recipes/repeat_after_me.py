@@ -1,7 +1,9 @@
 """The exams of "Repeat After Me" (Jelassi et al. 2024, arXiv 2402.01032) as sweeps, in two sizes.
 
 `paper`: 12 blocks, 1,024 wide, 16 heads, AdamW with weight decay 0.1, 100 updates of warm-up and a linear schedule; `cpu`: 2
-blocks, 128 wide, 4 heads, the same optimiser. Rows hold examples of every length up to the trained one. No model has learned
+blocks, 128 wide, 4 heads, the same optimiser. What else is set here stands on the figures, at either size.
+
+Rows hold examples of every length up to the trained one. No model has learned
 positions: a length that was not trained is nothing new to it. Mamba, which is no mixer of ours, sits the same exam by `relnet exam
 --hf-config mamba`. Times are estimates for two cores.
 """
@@ -64,7 +66,7 @@ def _plan(
                 mlp = 4 * width if mixer in TRANSFORMERS else None
                 model = nn.ModelConfig(task.vocab_size, width, depth, None, _mixer(mixer, heads), mlp, positions="none")
                 train = TrainConfig(
-                    steps=max_steps or STEPS[size],
+                    steps=STEPS[size] if max_steps is None else max_steps,
                     lr=lr,
                     weight_decay=0.1,
                     schedule="linear",
@@ -75,15 +77,18 @@ def _plan(
                 runs.append(PlannedRun(RunConfig(mixer, task, model, train), lengths, gpus=int(size == "paper")))
     if not runs:
         raise ValueError(f"{name}: no runs; name at least one mixer, one length and one seed")
-    steps = runs[0].config.train.steps
-    shape = f"2 blocks for 12, {width} wide for 1,024; " if size == "cpu" else ""
-    changes = f"{shape}batches of 64 rows, at most {steps:,} updates, learning rate {lr:g}, an end once 99 % has stayed for 20 updates"
+    train = runs[0].config.train
+    shape = f"{depth} blocks for 12, {width} wide for 1,024, {heads} heads for 16; " if size == "cpu" else ""
+    changes = (
+        f"{shape}batches of {train.batch_size} rows, {train.precision}, at most {train.steps:,} updates, learning rate {lr:g}, "
+        f"an end once 99 % has stayed for {train.stay} updates"
+    )
     return Plan(f"{name}-{size}", tuple(runs), changes, figure="exam")
 
 
 def exam_copying(
     size: Literal["cpu", "paper"] = "cpu",
-    lengths: tuple[int, ...] = (),
+    lengths: tuple[int, ...] | None = None,
     mixers: tuple[ExamModel, ...] = (*TRANSFORMERS, *OTHERS),
     seeds: int = 1,
     lr: float = 1e-3,
@@ -101,7 +106,7 @@ def exam_copying(
         lr: Learning rate after the warm-up.
         max_steps: Most updates of a run; default: the size's.
     """
-    trained = lengths or {"cpu": (5, 10, 20), "paper": (20, 100, 300)}[size]
+    trained = {"cpu": (5, 10, 20), "paper": (20, 100, 300)}[size] if lengths is None else lengths
     posed: dict[tasks.AnyTask, tuple[int, ...]] = {
         tasks.Copying(length, "jelassi2024"): (length,) for length in sorted(trained)
     }
@@ -128,7 +133,7 @@ def exam_lengths(
         lr: Learning rate after the warm-up.
         max_steps: Most updates of a run; default: the size's.
     """
-    trained = length or {"cpu": 20, "paper": 50}[size]
+    trained = {"cpu": 20, "paper": 50}[size] if length is None else length
     asked = tuple(times * trained for times in (1, 2, 3, 5, 10, 20))
     return _plan("exam-lengths", size, {tasks.Copying(trained, "jelassi2024"): asked}, mixers, seeds, lr, max_steps)
 
@@ -153,7 +158,7 @@ def exam_lookup(
         lr: Learning rate after the warm-up.
         max_steps: Most updates of a run; default: the size's.
     """
-    trained = length or {"cpu": 20, "paper": 50}[size]
+    trained = {"cpu": 20, "paper": 50}[size] if length is None else length
     asked = tuple(times * trained for times in (1, 2, 3, 5))
     posed = (tasks.PrefixLookup(trained, "jelassi2024"), tasks.SuffixLookup(trained, "jelassi2024"))
     return _plan("exam-lookup", size, dict.fromkeys(posed, asked), mixers, seeds, lr, max_steps)

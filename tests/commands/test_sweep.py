@@ -1,13 +1,16 @@
 """relnet sweep: what it prints, writes and draws."""
 
+import contextlib
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
 
-from relnet import cli, recipes
+from relnet import cli, recipes, run
 from relnet.recipes import figures, repeat_after_me
+from relnet.train.folder import locked
 
 SMALL = (
     "--lengths",
@@ -46,11 +49,12 @@ def test_a_sweep_ends_with_a_table_a_figure_and_a_line_a_run(capsys, tmp_path):
     lines = tmp_path / "lines.jsonl"
     out, err = sweep(capsys, "figure4", *SMALL, "--json", lines)
     assert re.search(
-        r"run 2 of 2: linear-causalrn-copying-cui2024-3-lr-0.0005-seed-0-\w{10}, .*; all runs: at most \ds", err
+        r"run 2 of 2: linear-causalrn-copying-cui2024-3-lr-0.0005-seed-0-\w{10}, .*; all runs: about \ds, without exams",
+        err,
     ), err
-    assert re.search(r"2/2 linear-causalrn .* left; all runs: at most 0s", err), err
+    assert re.search(r"2/2 linear-causalrn .* left; all runs: about 0s, without exams", err), err
     assert re.search(r"^linear-causalrn ", out, re.MULTILINE)
-    assert "Not as in the paper: batches of 64 strings for 320" in out
+    assert "Not as in the paper: 4 updates for 2,000; float32 for bfloat16" in out
     assert (tmp_path / "runs" / "figures" / "figure4-cpu.png").exists()
     assert [json.loads(line)["name"] for line in lines.read_text().splitlines()] == ["causalrn", "linear-causalrn"]
     _, err = sweep(capsys, "figure4", *SMALL, "--json", lines, "--figure", tmp_path / "again.png")
@@ -63,7 +67,7 @@ def test_curves_are_drawn_where_the_figure_is_one_of_curves(capsys, tmp_path):
     options = ("--length", 3, "--mixers", "causalrn", "--max-steps", 3, "--device", "cpu", "--out", tmp_path / "here")
     out, _ = sweep(capsys, "figure3", *options)
     assert (tmp_path / "here" / "figures" / "figure3-cpu.png").exists()
-    assert "99 % has stayed for 300 updates" in out
+    assert "strings of 3 letters for 128; 3 updates for 2,000" in out
 
 
 def test_images_can_be_swept(capsys, monkeypatch, tmp_path):
@@ -80,7 +84,8 @@ def test_images_can_be_swept(capsys, monkeypatch, tmp_path):
         tmp_path / "lines.jsonl",
     )
     out, _ = sweep(capsys, *options)
-    assert "128 images seen for 5 million; at most 2 updates" in out
+    assert "2 updates for 15,625; batches of 64 for 320" in out
+    assert "images digits for CIFAR-5m" in out
     assert (tmp_path / "runs" / "figures" / "figure7-cpu.png").exists()
     sweep(capsys, *options)
     (line,) = (tmp_path / "lines.jsonl").read_text().splitlines()
@@ -94,6 +99,11 @@ def test_images_can_be_swept(capsys, monkeypatch, tmp_path):
     with np.load(tmp_path / "runs" / "figures" / "figure8-cpu.npz") as arrays:
         assert arrays["block_2"].shape[0] == 10
     assert len((tmp_path / "lines.jsonl").read_text().splitlines()) == 1
+    # The report of the run finds them, once.
+    sweep(capsys, "figure8", *options[3:])
+    assert len(list((tmp_path / "runs" / "figures").glob("figure8-cpu*.png"))) == 2
+    (mapped,) = (tmp_path / "runs").glob("*/maps/*")
+    assert mapped.read_bytes() == (tmp_path / "runs" / "figures" / "figure8-cpu.png").read_bytes()
 
 
 def test_an_exam_ends_with_a_verdict_and_its_figures(capsys, monkeypatch, tmp_path):
@@ -120,6 +130,41 @@ def test_runs_that_fail_are_named_and_the_exit_status_is_1(capsys, monkeypatch):
     assert "FloatingPointError: loss nan" in err
 
 
+def test_a_figure_that_cannot_be_drawn_does_not_hide_which_runs_failed(capsys, monkeypatch):
+    train = run.training.train
+
+    def broken(model, task, config, folder, **options):
+        if "linear-causalrn" in str(folder):
+            raise ValueError("two\nlines")
+        return train(model, task, config, folder, **options)
+
+    def undrawn(*_, **__):
+        raise OSError(28, "No space left on device", "figure4-cpu.png")
+
+    monkeypatch.setattr("relnet.run.training.train", broken)
+    monkeypatch.setattr("relnet.report.steps_figure", undrawn)
+    _, err = sweep(capsys, "figure4", *SMALL, status=1)
+    assert "no figure: OSError: [Errno 28] No space left on device" in err
+    assert "1 of 2 runs failed twice: linear-causalrn-" in err.splitlines()[-1]
+    assert err.splitlines()[-1].endswith(": ValueError: two lines")
+
+
+def test_who_waits_is_told_for_which_run(capsys, monkeypatch, tmp_path):
+    (causalrn, _) = recipes.figure4(lengths=(3,), mixers=("causalrn", "linear-causalrn"), seeds=1, max_steps=4).runs
+    with contextlib.ExitStack() as other:
+        other.enter_context(locked(tmp_path / "runs" / causalrn.name))
+        monkeypatch.setattr("relnet.sweep.time.sleep", lambda _: other.close())
+        _, err = sweep(capsys, "figure4", *SMALL)
+    assert re.search(r"1 of 2 done: waiting for what another process is at:\s+causalrn-copying", err), err
+    assert "2 of 2 done" in err
+
+
+def test_ray_that_is_not_installed_is_told(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    _, err = sweep(capsys, "figure4", *SMALL, "--on", "ray", status=2)
+    assert err.splitlines()[-1] == 'relnet: Ray is not installed; install it with pip install "relnet[ray]"'
+
+
 def test_a_used_up_budget_is_said(capsys):
     out, _ = sweep(capsys, "figure4", *SMALL, "--budget", 1e-9)
     assert "2 of 2 runs are left; the same command goes on" in out
@@ -130,6 +175,13 @@ def test_a_used_up_budget_is_said(capsys):
     [
         (("figure4", "--budget", "0"), "hours above 0"),
         (("figure4", "--mixers"), "no runs"),
+        (("figure4", "--seeds", "0"), "no runs"),
+        (("figure6", "--max-steps", "0"), "steps=0: must be at least 1"),
+        (("figure6", "--lr", "0"), "lr=0.0: must be a number above 0"),
+        (("figure7", "--max-steps", "0"), "steps=0: must be at least 1"),
+        (("exam-copying", "--max-steps", "0"), "steps=0: must be at least 1"),
+        (("exam-copying", "--lengths"), "no runs"),
+        (("exam-lengths", "--length", "0"), "length"),
         (("figure4", "--figure", "curves.pdf"), "the figure is a PNG"),
         (("figure7", "--size", "paper"), "--data FOLDER"),
         (("figure4", "--size", "huge"), "huge"),
