@@ -26,7 +26,7 @@ class Report:
     html: Path | None = None
     """HTML file to write in place of a figure, with nothing else needed to open it; an earlier page of this command is replaced."""
     watch: bool = False
-    """With --html: write the page again as the runs go on, until Ctrl-C; a page that is open follows."""
+    """With --html: write the page again as the runs go on, until Ctrl-C; a page that is open follows. The first run may come later."""
     markdown: bool = False
     """Print the table as Markdown."""
     json: Path | None = None
@@ -60,30 +60,43 @@ class Report:
                 file.writelines(one.to_json(self.command) + "\n" for one in runs)
 
     def _page(self, path: Path) -> None:
-        found = gather(self.folders)
+        found = gather(self.folders, patient=self.watch)
         self._keep(found.runs)
         self._write(found, path)
         if found.runs:
             out.print((report.markdown if self.markdown else report.table)(found.runs))
         for place, why in found.unreadable:
             out.print(f"not readable: {place}: {why}")
-        if self.figure:
+        if self.figure and (found.runs or not self.watch):
             out.print(f"learning curves: {report.learning_curves(found.runs, self.figure)}")
         if self.json:
             out.print(f"JSON lines: {self.json}")
         out.print(f"page: {path}")
         if self.watch:
             status.print(f"watching; the page is written again every {WATCHING} s until Ctrl-C")
-            self._follow(path)
+            self._follow(path, found)
 
-    def _follow(self, path: Path) -> None:
+    def _follow(self, path: Path, found: Gathered) -> None:
         try:
             while True:
                 time.sleep(WATCHING)
-                self._write(gather(self.folders), path)
+                found = self._again(found)
+                self._write(found, path)
         except KeyboardInterrupt:
             # The last page no longer loads itself again.
-            self._write(gather(self.folders), path, watched=False)
+            self._write(self._again(found), path, watched=False)
+
+    def _again(self, before: Gathered) -> Gathered:
+        """What the folders hold now; where they are gone or cannot be read, what they held before."""
+        try:
+            found = gather(self.folders, patient=True)
+        except (ValueError, OSError) as error:
+            status.print(f"the page stays as it was: {error}")
+            return before
+        if not (found.runs or found.sittings or found.unreadable) and (before.runs or before.sittings):
+            status.print("the page stays as it was: no run is left in the folders")
+            return before
+        return found
 
     def _write(self, found: Gathered, path: Path, watched: bool = True) -> None:
         title = "relnet report: " + ", ".join(folder.name or str(folder.resolve()) for folder in self.folders)

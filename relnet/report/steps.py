@@ -21,8 +21,9 @@ def setting(run: Run, name: Setting) -> float | None:
 def steps_figure(runs: Sequence[Run], path: str | Path, against: Setting = "length", note: str = "") -> Path:
     """Draw updates to the target against a setting, both on logarithmic axes, and return the file that was written.
 
-    A line joins the means over runs that differ in nothing else; a hollow triangle is a run that ended without reaching it, at its
-    last update. note: a sentence below. An existing file is never overwritten, as for `learning_curves`. ValueError for another
+    A line joins the means over runs that differ in nothing else and reached it, with how many of how many where some did not; a hollow
+    triangle is a run that ended without reaching it, at its last update. note: a sentence
+    below. An existing file is never overwritten, as for `learning_curves`. ValueError for another
     ending than .png, and where no run is finished.
     """
     path = check_png(path)
@@ -51,6 +52,13 @@ def steps_figure(runs: Sequence[Run], path: str | Path, against: Setting = "leng
             axes.plot(at, steps, "o", color=style["color"], markersize=4)
             reached.setdefault(at, []).append(steps)
         axes.plot(sorted(reached), [fmean(reached[at]) for at in sorted(reached)], label=literal(name), **style)
+        for at, steps in reached.items():
+            many = sum(run.name == name and setting(run, against) == at for run in finished)
+            if len(steps) < many:
+                told = f"{len(steps)} of {many}"
+                axes.annotate(
+                    told, (at, fmean(steps)), (5, 5), textcoords="offset points", color=style["color"], fontsize=9
+                )
     axes.plot([], [], "^", color="#555555", fillstyle="none", label="ended without it")
     axes.set_xscale("log")
     axes.set_yscale("log")

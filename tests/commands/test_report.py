@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shlex
+import shutil
 
 import pytest
 
@@ -170,6 +171,29 @@ def test_a_watched_page_follows_the_runs_until_ctrl_c(capsys, tmp_path, monkeypa
     assert [text.count('class="run"') for text in seen] == [1, 2, 3]
     assert all(f'"refresh":{command.WATCHING}' in text for text in seen)
     assert '"refresh":null' in path.read_text()
+
+
+def test_a_page_is_watched_from_before_the_first_run_to_after_its_folder_is_gone(capsys, tmp_path, monkeypatch):
+    path, runs = tmp_path / "page.html", tmp_path / "runs"
+    seen = []
+
+    def sleep(_):
+        seen.append(path.read_text().count('class="run"'))
+        if len(seen) == 1:
+            runs.mkdir()
+        elif len(seen) == 2:
+            make_run(runs, "first")
+        elif len(seen) == 3:
+            shutil.rmtree(runs)
+        else:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.time, "sleep", sleep)
+    _, err = report(capsys, runs, "--html", path, "--watch", "--figure", tmp_path / "curves.png")
+    assert seen == [0, 0, 1, 1]
+    assert path.read_text().count('class="run"') == 1
+    assert '"refresh":null' in path.read_text()
+    assert "no run is left in the folders" in err
 
 
 def test_watching_needs_a_page(capsys, tmp_path):

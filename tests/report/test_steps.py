@@ -27,6 +27,21 @@ def test_each_name_has_a_line_and_runs_that_fell_short_a_mark(tmp_path):
     assert 20 < shows(missed, COLOURS[1]) < shows(both, COLOURS[1]) / 2, "marks, and no line"
 
 
+def test_a_mean_over_some_of_the_seeds_says_over_how_many(tmp_path, monkeypatch):
+    def texts(figure):
+        drawn.append([text.get_text() for text in figure.axes[0].texts])
+        return b""
+
+    drawn = []
+    monkeypatch.setattr("relnet.report.steps.png", texts)
+    for seed, reached in enumerate((80, 90, None)):
+        make_run(tmp_path, "causalrn", folder=f"seed-{seed}", log=3, result=result(steps_to_accuracy=reached))
+    runs = read_runs([tmp_path])
+    steps_figure(runs, tmp_path / "steps.png")
+    steps_figure(runs[:2], tmp_path / "steps.png")
+    assert drawn == [["2 of 3"], []]
+
+
 def test_learning_rates_can_be_the_axis(tmp_path):
     make_grid(tmp_path)
     for path in tmp_path.glob("*/config.json"):

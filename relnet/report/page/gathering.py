@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from relnet.report.page.curves import length_charts
 from relnet.report.page.grouping import grouped
 from relnet.report.page.markup import overview, run_details
 from relnet.report.page.thinning import number
-from relnet.report.reading import Run, read_lines, read_place, run_places
+from relnet.report.reading import Run, _kept, read_lines, read_place, run_places
 from relnet.report.verdict import Line
 
 COUNTS = {"length", "items", "exact", "letters", "letters_right"}
@@ -30,20 +30,24 @@ class Gathered:
     unreadable: list[tuple[Path, str]]
 
 
-def gather(paths: Iterable[str | Path]) -> Gathered:
-    """Read all that lies under the paths: run folders, folders of them, a `relnet exam` folder, files of JSON lines of either.
+def gather(paths: Iterable[str | Path], patient: bool = False) -> Gathered:
+    """Read all that lies under the paths: run folders, folders of them, a `relnet exam` folder, files of JSON lines of either or both.
 
-    ValueError where a path is missing or holds none of these; a single run that is damaged stops nothing, it is named in `unreadable`.
+    ValueError where a path is missing or holds none of these, unless `patient`: it may hold some later; a single run that is damaged stops
+    nothing, it is named in `unreadable`.
     """
     found = Gathered([], [], [])
     seen: set[Path] = set()
     for path in map(Path, paths):
+        if patient and not path.exists():
+            continue
         lines = [line for file in _sitting_files(path) for line in read_lines(file) if _is_result(line)]
         found.sittings.extend(lines)
         if lines and path.is_file():
+            _read_beside(path, found)
             continue
         places = run_places(path)
-        if not places and not lines:
+        if not places and not lines and not patient:
             raise ValueError(f"{path} holds neither a run folder nor results of an exam")
         for place in places:
             if place.resolve() not in seen:
@@ -75,9 +79,17 @@ def _sitting_files(path: Path) -> Iterable[Path]:
             yield Path(place, "exam.jsonl")
 
 
-def _read(place: Path, found: Gathered) -> None:
+def _read_beside(path: Path, found: Gathered) -> None:
+    """Read the runs of a file that has results of exams too."""
+    for place, line in enumerate(read_lines(path), start=1):
+        # An exam's have none.
+        if "config" in line:
+            _read(Path(f"{path}:{place}"), found, lambda place, line=line: [_kept(line, place)])
+
+
+def _read(place: Path, found: Gathered, read: Callable[[Path], list[Run]] = read_place) -> None:
     try:
-        runs = [_named(run) for run in read_place(place)]
+        runs = [_named(run) for run in read(place)]
         for run in runs:
             # A file may be sound JSON and hold what no relnet wrote: seen when something is made of it.
             groups = grouped([run])

@@ -332,6 +332,20 @@ def test_lines_that_are_no_runs_are_refused(tmp_path, line):
         read_runs([tmp_path / "bench.jsonl"])
 
 
+def test_runs_and_results_of_an_exam_may_share_a_file(tmp_path):
+    (run,) = read_runs([make_run(tmp_path / "runs", "causalrn")])
+    sat = [json.loads(line) for line in (sitting(tmp_path / "exam") / "exam.jsonl").read_text().splitlines()]
+    path = tmp_path / "both.jsonl"
+    path.write_text(
+        "\n".join([json.dumps(sat[0]), run.to_json(), json.dumps({"format": 1, "config": 3}), json.dumps(sat[0])])
+        + "\n"
+    )
+    found = gather([path])
+    assert found.sittings == [sat[0], sat[0]]
+    assert [(one.name, str(one.folder)) for one in found.runs] == [("causalrn", f"{path}:2")]
+    assert [str(place) for place, _ in found.unreadable] == [f"{path}:3"]
+
+
 def test_a_page_replaces_a_page_and_nothing_else(tmp_path):
     make_run(tmp_path, "a")
     text = page(gather([tmp_path]), "title")
