@@ -40,7 +40,7 @@ def sweep_on_ray(
     device: as for `relnet.sweep.sweep`; with "cpu" no run asks for a GPU, with "cuda" each does.
     budget: seconds; when they are over, the runs that train are saved and left, and no other is begun.
     on_begin: called when a run has begun to train. The other arguments, and what is refused: as for `relnet.sweep.sweep`.
-    ValueError without Ray, which is the extra `ray`, and where no machine of the cluster has what a run asks for.
+    ValueError without Ray, which is the extra `ray`, without a cluster, and where no machine of it has what a run asks for.
     """
     end = None if budget is None else time.time() + budget
     try:
@@ -50,7 +50,10 @@ def sweep_on_ray(
     check(runs, lines)
     ours = not ray.is_initialized()
     if ours:
-        ray.init(address=address, include_dashboard=False, log_to_driver=False)
+        try:
+            ray.init(address=address, include_dashboard=False, log_to_driver=False)
+        except (RuntimeError, OSError) as error:
+            raise ValueError(in_one_line(f"no Ray cluster at {address or 'this machine'}: {error}")) from None
     folder = Path(folder).resolve()
     try:
         with Ends(runs, folder, lines, command, on_end) as ends:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -163,6 +164,15 @@ def test_ray_that_is_not_installed_is_told(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     _, err = sweep(capsys, "figure4", *SMALL, "--on", "ray", status=2)
     assert err.splitlines()[-1] == 'relnet: Ray is not installed; install it with pip install "relnet[ray]"'
+
+
+def test_a_cluster_that_is_not_there_is_told_in_one_line(capsys, monkeypatch):
+    def init(**_):
+        raise ConnectionError("Could not find\nany running Ray instance.")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    _, err = sweep(capsys, "figure4", *SMALL, "--on", "ray", "--address", "auto", status=2)
+    assert err.splitlines()[-1] == "relnet: no Ray cluster at auto: Could not find any running Ray instance."
 
 
 def test_a_used_up_budget_is_said(capsys):
