@@ -72,7 +72,8 @@ sanitize: $(VENV)/installed-dev
 	cmake -S . -B build/sanitize -DRELNET_SANITIZE=ON -DCMAKE_BUILD_TYPE=None
 	cmake --build build/sanitize --parallel 2
 	RELNET_KERNELS=$(CURDIR)/build/sanitize/librelnet_kernels.so LD_PRELOAD=$$(c++ -print-file-name=libasan.so) \
-		ASAN_OPTIONS=detect_leaks=0 $(PYTEST) -m 'not slow' tests/ops/test_relation_cpu.py tests/ops/test_linear_cpu.py tests/ops/test_norm.py
+		ASAN_OPTIONS=detect_leaks=0 $(PYTEST) -m 'not slow' tests/ops/test_relation_cpu.py tests/ops/test_relation_cpu_rules.py tests/ops/test_linear_cpu.py \
+		tests/ops/test_norm.py
 
 # The kernels' tests on code for 64-bit ARM (NEON), cross-compiled and run by an emulator of its instructions. On Debian:
 # apt install g++-aarch64-linux-gnu qemu-user-static

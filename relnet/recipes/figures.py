@@ -2,15 +2,14 @@
 
 Each says what differs from the paper, by comparing its runs with the paper's; that stands on the figure too.
 
-Times are estimates for two cores of a server CPU with
-AVX-512: seconds of an update, measured at 16 and 64 letters (`results/copying-16.jsonl`, `results/copying-64.jsonl`) and scaled by tokens
-and pairs, times the updates. `bench/sweep_seconds.py` measures them on another machine.
+Times are for two cores of a server CPU with AVX-512: seconds of an update as `bench/sweep_seconds.py` measured them, but for 256 letters,
+which is scaled by tokens and pairs; times the updates that were needed. Another day the same machine may take 1.5 times as long.
 
     seconds an update, 64 strings      16     32     64    128    256 letters
-    causalrn                         0.17   0.37   0.91    2.5    7.7
-    linear-causalrn                  0.23   0.45   0.88    1.8    3.5
-    transformer                      0.46    1.0    2.8    5.5     11
-    linear-transformer               0.57    1.1    2.2    4.4    8.7
+    causalrn                         0.12   0.23   0.50    1.4    4.2
+    linear-causalrn                  0.12   0.22   0.38   0.73    1.5
+    transformer                      0.35   0.76    1.6    3.4    7.5
+    linear-transformer               0.53   0.94    2.7    7.3     15
 """
 
 import itertools
@@ -153,7 +152,7 @@ def figure2(
 ) -> Plan:
     """What each part of a CausalRN does for copying: the sum norm, the pair norm, the activation (Cui 2024, figure 2).
 
-    relnet sweep figure2: six runs, at most 3.4 hours if every one takes its 800 updates, at 2.5 s (estimated).
+    relnet sweep figure2: six runs, at most 1.9 hours if every one takes its 800 updates, at 1.4 s.
 
     Args:
         size: Cpu: 800 updates of 64 strings; paper: 2,000 of 320 under bfloat16 autocast.
@@ -195,8 +194,8 @@ def figure3(
 ) -> Plan:
     """How a CausalRN and a Transformer learn to copy: a plateau, then a fall (Cui 2024, figure 3).
 
-    relnet sweep figure3 (make figure3-cpu): about an hour (estimated: some 500 updates each, at 2.5 s for CausalRN and
-    5.5 s for the Transformer).
+    relnet sweep figure3 (make figure3-cpu): 57 minutes, measured with other work beside it: 511 updates of CausalRN,
+    543 of the Transformer.
 
     Args:
         size: Cpu: batches of 64, to 99 % and 300 updates on; paper: 2,000 updates of 320 strings under bfloat16 autocast.
@@ -227,8 +226,8 @@ def figure4(
 ) -> Plan:
     """Updates that four models need to copy strings of each length at 99 % (Cui 2024, figure 4).
 
-    relnet sweep figure4 --lengths 16 --seeds 1: 5 to 10 minutes; 32: 20 minutes; 64: 50 minutes; 128: 3.5 hours; 256: 7 hours (estimated;
-    most of it for the linear models).
+    relnet sweep figure4 --lengths 16 --seeds 1: 3 minutes; 32: 8 minutes. How many updates the linear models need of longer strings is not
+    known; with 1,000 each, 64: an hour; 128: 2.5 hours; 256: 5 hours.
 
     Args:
         size: Cpu: batches of 64, linear models given up where they copy less than half after 1,000; paper: 2,000 updates of 320
@@ -269,7 +268,7 @@ def heads_lr(
     """Updates to 99 % by learning rate and number of heads (Cui 2024, appendix D: one head; 5e-4 for the Transformer, 1e-3 for CausalRN).
 
     relnet sweep heads-lr: each learning rate with one head, each number of heads at 5e-4 and 1e-3 (at all where neither is named); 22
-    runs, about half an hour (estimated: 0.17 s an update of CausalRN, 0.46 s of the Transformer).
+    runs, about half an hour if most reach 99 % within 150 updates, and a run at 1e-5 is given up after 1,000.
 
     Args:
         size: Cpu: batches of 64, a run given up where it copies less than half after 1,000; paper: 2,000 updates of 320 strings under

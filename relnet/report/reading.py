@@ -209,7 +209,7 @@ def _read_kept(path: Path) -> list[Run]:
     for number, line in enumerate(read_lines(path), start=1):
         check_format(path, line)
         try:
-            runs.append(_kept(line, Path(f"{path}:{number}")))
+            runs.append(kept(line, Path(f"{path}:{number}")))
         except (KeyError, TypeError, AttributeError, ValueError):
             raise ValueError(f"{path}, line {number} is no run that relnet report --json wrote") from None
     if not runs:
@@ -217,7 +217,8 @@ def _read_kept(path: Path) -> list[Run]:
     return runs
 
 
-def _kept(line: dict[str, Any], place: Path) -> Run:
+def kept(line: dict[str, Any], place: Path) -> Run:
+    """The run that a JSON line keeps; place: the file with the line's number."""
     measured = {step: values for step, *values in line.get("validation", ())}
     names, columns = zip(*line["curve"].items(), strict=True)
     updates = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]

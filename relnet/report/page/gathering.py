@@ -10,7 +10,7 @@ from relnet.report.page.curves import length_charts
 from relnet.report.page.grouping import grouped
 from relnet.report.page.markup import overview, run_details
 from relnet.report.page.thinning import number
-from relnet.report.reading import Run, _kept, read_lines, read_place, run_places
+from relnet.report.reading import Run, kept, read_lines, read_place, run_places
 from relnet.report.verdict import Line
 
 COUNTS = {"length", "items", "exact", "letters", "letters_right"}
@@ -84,7 +84,7 @@ def _read_beside(path: Path, found: Gathered) -> None:
     for place, line in enumerate(read_lines(path), start=1):
         # An exam's have none.
         if "config" in line:
-            _read(Path(f"{path}:{place}"), found, lambda place, line=line: [_kept(line, place)])
+            _read(Path(f"{path}:{place}"), found, lambda place, line=line: [kept(line, place)])
 
 
 def _read(place: Path, found: Gathered, read: Callable[[Path], list[Run]] = read_place) -> None:
