@@ -113,7 +113,7 @@ def _runs(lines: Sequence[Line]) -> str:
 
 
 def _speeds(lines: Sequence[Line]) -> str:
-    """Times of the relation op beside attention's, forward and backward, by the last line of each shape."""
+    """Times of the relation op beside attention's, forward and backward, by the last line of each shape and instruction set."""
     shown = {}
     for line in lines:
         times = line.get("medians") or {}
@@ -123,8 +123,8 @@ def _speeds(lines: Sequence[Line]) -> str:
             and {"cpu", "attention"} <= times.keys()
         ):
             ours, attention = times["cpu"]["both"], times["attention"]["both"]
-            shape, threads = " x ".join(map(str, line["shape"])), line["threads"]
-            shown[shape, threads] = f"{shape}, {threads} threads: {ours:.3g} ms, {ours / attention:.2f} of attention's"
+            case = f"{' x '.join(map(str, line['shape']))}, {line['isa']}, {line['threads']} threads"
+            shown[case] = f"{case}: {ours:.3g} ms, {ours / attention:.2f} of attention's"
     return "; ".join(shown.values())
 
 

@@ -33,7 +33,7 @@ def steps_figure(runs: Sequence[Run], path: str | Path, against: Setting = "leng
     path.parent.mkdir(parents=True, exist_ok=True)
     # Here and not above: importing it searches the machine's fonts and writes a cache.
     from matplotlib.figure import Figure
-    from matplotlib.ticker import NullLocator
+    from matplotlib.ticker import LogFormatter, NullLocator, StrMethodFormatter
 
     lines = wrapped(note)
     figure = Figure(figsize=(8, 5 + 0.2 * len(lines)), layout="constrained", facecolor="white")
@@ -59,9 +59,13 @@ def steps_figure(runs: Sequence[Run], path: str | Path, against: Setting = "leng
                 axes.annotate(
                     told, (at, fmean(steps)), (5, 5), textcoords="offset points", color=style["color"], fontsize=9
                 )
-    axes.plot([], [], "^", color="#555555", fillstyle="none", label="ended without it")
+    if any(run.result.get("steps_to_accuracy") is None for run in finished):
+        axes.plot([], [], "^", color="#555555", fillstyle="none", label="ended without it")
     axes.set_xscale("log")
     axes.set_yscale("log")
+    # 200, not 2 x 10^2: within a decade every mark has its number.
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     places = sorted({at for run in finished if (at := setting(run, against)) is not None})
     axes.set_xticks(places, [f"{at:g}" for at in places])
     axes.xaxis.set_minor_locator(NullLocator())
