@@ -401,6 +401,16 @@ def _subject(run: Run | str | Path, device: str | None) -> tuple[Path, tasks.Any
     return folder, config.task, exam.ModelSubject(model, name=config.name)
 
 
+def unasked(found: report.Run, task: tasks.AnyTask, prompt: str = PROMPT, lengths: Sequence[int] = ()) -> list[int]:
+    """Return the lengths (none: the trained one) whose exam a run still lacks; 0 for that of a text or of images, which has no length."""
+    if isinstance(task, tasks.Images):
+        return [] if found.images else [0]
+    if isinstance(task, tasks.Text):
+        return [] if any(row["prompt"] == prompt for row in found.text) else [0]
+    done = {(row["length"], row["mode"]) for row in found.exam if (row["task"], row["seed"]) == (task.name, 0)}
+    return [length for length in lengths or (task.length,) if not done >= {(length, mode) for mode in exam.MODES}]
+
+
 def examine_unless_done(run: Run, prompt: str = PROMPT, lengths: Sequence[int] = ()) -> None:
     """Give a run the exam of these lengths (none: the trained one), of its text or of its images, as far as its exam.jsonl lacks it.
 
@@ -410,21 +420,17 @@ def examine_unless_done(run: Run, prompt: str = PROMPT, lengths: Sequence[int] =
         return
     (found,) = report.read_runs([run.folder])
     task = run.config.task
+    missing = unasked(found, task, prompt, lengths)
+    if not missing:
+        return
     if isinstance(task, tasks.Images):
-        if not found.images:
-            measured = run.measured or exam.evaluate_images(run.model, task, name=run.config.name)
-            assert isinstance(measured, exam.ImageRow)
-            exam.append_row(measured, run.folder / "exam.jsonl")
-        return
-    if isinstance(task, tasks.Text):
-        if not any(row["prompt"] == prompt for row in found.text):
-            assert not isinstance(run.measured, exam.ImageRow)
-            examine_text(run, prompt=prompt, measured=run.measured)
-        return
-    done = {(row["length"], row["mode"]) for row in found.exam if (row["task"], row["seed"]) == (task.name, 0)}
-    if missing := [
-        length for length in lengths or (task.length,) if not done >= {(length, mode) for mode in exam.MODES}
-    ]:
+        measured = run.measured or exam.evaluate_images(run.model, task, name=run.config.name)
+        assert isinstance(measured, exam.ImageRow)
+        exam.append_row(measured, run.folder / "exam.jsonl")
+    elif isinstance(task, tasks.Text):
+        assert not isinstance(run.measured, exam.ImageRow)
+        examine_text(run, prompt=prompt, measured=run.measured)
+    else:
         examine(run, lengths=missing)
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from relnet import exam, report, run, tasks
+from relnet import report, run
 from relnet.exam.lines import end_last_line, is_cut_short
 from relnet.run import RUNS_VARIABLE, AnyModel, RunConfig
 from relnet.train import SAVING, StepRecord, StopTrainingError, choose_device
@@ -269,13 +269,7 @@ def is_finished(planned: PlannedRun, place: Path) -> bool:
     except ValueError:
         # Damaged, as `do` will say.
         return False
-    task = planned.config.task
-    if isinstance(task, tasks.Text):
-        return any(row["prompt"] == run.PROMPT for row in found.text)
-    if isinstance(task, tasks.Images):
-        return bool(found.images)
-    done = {(row["length"], row["mode"]) for row in found.exam if (row["task"], row["seed"]) == (task.name, 0)}
-    return done >= {(length, mode) for length in planned.lengths or (task.length,) for mode in exam.MODES}
+    return not run.unasked(found, planned.config.task, lengths=planned.lengths)
 
 
 def do(

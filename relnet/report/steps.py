@@ -22,9 +22,8 @@ def steps_figure(runs: Sequence[Run], path: str | Path, against: Setting = "leng
     """Draw updates to the target against a setting, both on logarithmic axes, and return the file that was written.
 
     A line joins the means over runs that differ in nothing else and reached it, with how many of how many where some did not; a hollow
-    triangle is a run that ended without reaching it, at its last update. note: a sentence
-    below. An existing file is never overwritten, as for `learning_curves`. ValueError for another
-    ending than .png, and where no run is finished.
+    triangle is a run that ended without reaching it, at its last update. note: a sentence below. An existing file is never overwritten, as
+    for `learning_curves`. ValueError for another ending than .png, and where no run is finished.
     """
     path = check_png(path)
     finished = [run for run in runs if run.result and setting(run, against) is not None]

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -154,7 +155,9 @@ def test_who_waits_is_told_for_which_run(capsys, monkeypatch, tmp_path):
     (causalrn, _) = recipes.figure4(lengths=(3,), mixers=("causalrn", "linear-causalrn"), seeds=1, max_steps=4).runs
     with contextlib.ExitStack() as other:
         other.enter_context(locked(tmp_path / "runs" / causalrn.name))
-        monkeypatch.setattr("relnet.sweep.time.sleep", lambda _: other.close())
+        # The sweep's own waiting, not that of threads that draw: they share the module.
+        clock = SimpleNamespace(sleep=lambda _: other.close(), monotonic=time.monotonic)
+        monkeypatch.setattr("relnet.sweep.time", clock)
         _, err = sweep(capsys, "figure4", *SMALL)
     assert re.search(r"1 of 2 done: waiting for what another process is at:\s+causalrn-copying", err), err
     assert "2 of 2 done" in err
