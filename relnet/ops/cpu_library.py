@@ -19,6 +19,8 @@ ISA_VARIABLE = "RELNET_ISA"
 LIBRARY_VARIABLE = "RELNET_KERNELS"
 # Below it there is no whole large page for sure.
 LARGE = 2**22
+# PyTorch's team of threads does not live on in a forked child; a library loaded there must not wait for it.
+_PROCESS = os.getpid()
 
 
 def _find_library() -> Path | None:
@@ -42,7 +44,7 @@ def library() -> ctypes.CDLL:
     except OSError as error:
         raise RuntimeError(f"{path.name} does not load ({error}); reinstall relnet") from None
     loaded.relnet_isa.restype = ctypes.c_char_p
-    if team := _torch_team():
+    if os.getpid() == _PROCESS and (team := _torch_team()):
         loaded.relnet_use_team(team)
     if wanted := os.environ.get(ISA_VARIABLE):
         choose_isa(wanted, loaded)

@@ -104,31 +104,33 @@ void write_mean(const Geometry& g, int64_t b, int64_t h, int j, const float* tot
     for (int c = 0; c < g.d; c++) from_float(count ? total[c] * share : 0.0f, out[c]);
 }
 
+// Targets j to j + R - 1 meet their sources; p holds those from rank first_source on.
 template <int R, class T, class Psi>
 void forward_targets(const Geometry& g, const Psi& psi, int64_t b, int64_t h, int j, const float* p, int first_source, float* memory, T* y) {
     const Ranges& see = g.ranges(b, h);
-    const int lowest = see.low[j], highest = see.high[j + R - 1];
+    // What target r of the tile sees, as rows of p: [low(r), high(r)).
+    const auto low = [&](int r) { return see.low[j + r] - first_source; };
+    const auto high = [&](int r) { return see.high[j + r] - first_source; };
     float* q = memory;
     float* total = q + R * g.width;
-    // Scales by source rank; row r of the tile begins at scales + r * stride.
+    // Scales by row of p; row r of the tile begins at scales + r * stride.
     const size_t stride = g.T;
     float* scales = g.scales(b, h, j);
-    if (!scales) scales = total + R * g.width;
+    scales = scales ? scales + first_source : total + R * g.width;
     for (int r = 0; r < R; r++)
         read_row(static_cast<const T*>(g.a.target) + g.at(b, h, j + r, g.S), q + r * g.width, g.d, g.centred);
     std::fill(total, total + R * g.width, 0.0f);
-    p -= size_t(first_source) * g.width;
     if (g.normed)
-        scale_tile<R>(q, p, scales, stride, g.d, lowest, highest, Psi::unit);
+        scale_tile<R>(q, p, scales, stride, g.d, low(0), high(R - 1), Psi::unit);
     else
-        for (int r = 0; r < R; r++) std::fill(scales + r * stride + lowest, scales + r * stride + highest, Psi::unit);
+        for (int r = 0; r < R; r++) std::fill(scales + r * stride + low(0), scales + r * stride + high(R - 1), Psi::unit);
     // What all R targets see goes through the tile, the few sources at the edges target by target.
-    const int first = see.low[j + R - 1], last = std::max(first, see.high[j]);
+    const int first = low(R - 1), last = std::max(first, high(0));
     forward_tile<R>(psi, q, p, scales, stride, total, g.width, first, last);
     for (int r = 0; r < R; r++) {
         const float *row = q + r * g.width, *s = scales + r * stride;
-        forward_tile<1>(psi, row, p, s, stride, total + r * g.width, g.width, see.low[j + r], std::min(first, see.high[j + r]));
-        if (R > 1) forward_tile<1>(psi, row, p, s, stride, total + r * g.width, g.width, std::max(last, see.low[j + r]), see.high[j + r]);
+        forward_tile<1>(psi, row, p, s, stride, total + r * g.width, g.width, low(r), std::min(first, high(r)));
+        if (R > 1) forward_tile<1>(psi, row, p, s, stride, total + r * g.width, g.width, std::max(last, low(r)), high(r));
         write_mean(g, b, h, j + r, total + r * g.width, y);
     }
 }
