@@ -16,7 +16,7 @@ from relnet.tasks.draws import Stream
 from relnet.tasks.letters import NUM_LETTERS, Part
 from relnet.tasks.scores import IGNORE
 
-# How often a training string has an (n-1)-gram written over another place.
+# How often an (n-1)-gram of a training string is written over another place, of the string and of the letters before it.
 MOST_PLANTED = 3
 
 
@@ -31,7 +31,8 @@ class UnrepeatedCopying(Copying):
     ngram: what no string repeats. alphabets: how many letters a training string may have, each as likely as the next; those with fewer
     n-grams than twice its length are left out. openings: the share of training rows that end with the first letter of the answer, which
     is one letter of many in the other rows and the only one that no letter before it tells. before: how many letters, at most, a training
-    row has before its <BOS>, which belong to nothing and share no n-gram with the string: it is found among more tokens than it has.
+    row has before its <BOS>, which belong to nothing and share (n-1)-grams with the string, but no n-gram: it is found among more tokens
+    than it has.
     ValueError for an ngram under 2, openings that are no share, before under 0, and for alphabets out of 1 to 26 or all too small.
 
     >>> UnrepeatedCopying(length=6, ngram=2, alphabets=(4,)).show()
@@ -109,8 +110,18 @@ class UnrepeatedCopying(Copying):
             return []
         num = int(stream.below(self.before + 1, 1)[0])
         held = self._ngrams(string)
-        while held & self._ngrams(letters := self.letters(stream, num)):
+        while held & self._ngrams(letters := self._planted(stream, self.letters(stream, num), string)):
             pass
+        return letters
+
+    def _planted(self, stream: Stream, letters: list[int], string: list[int]) -> list[int]:
+        """Letters with up to MOST_PLANTED (n-1)-grams of a string written over some of them."""
+        size = self.ngram - 1
+        if min(len(letters), len(string)) > size:
+            for _ in range(int(stream.below(MOST_PLANTED + 1, 1)[0])):
+                first = int(stream.below(len(string) - size + 1, 1)[0])
+                place = int(stream.below(len(letters) - size + 1, 1)[0])
+                letters[place : place + size] = string[first : first + size]
         return letters
 
     def _ngrams(self, string: list[int]) -> set[tuple[int, ...]]:
@@ -128,12 +139,7 @@ class UnrepeatedCopying(Copying):
         sizes = self._large_enough(length)
         alphabet = stream.distinct(NUM_LETTERS, sizes[int(stream.below(len(sizes), 1)[0])]).tolist()
         string = [self.FIRST_LETTER + alphabet[index] for index in stream.below(len(alphabet), length).tolist()]
-        planted = self.ngram - 1
-        if length > planted:
-            for _ in range(int(stream.below(MOST_PLANTED + 1, 1)[0])):
-                first, second = stream.below(length - planted + 1, 2).tolist()
-                string[second : second + planted] = string[first : first + planted]
-        return self._without_repeat(stream, string, alphabet)
+        return self._without_repeat(stream, self._planted(stream, string, string), alphabet)
 
     def _without_repeat(self, stream: Stream, string: list[int], alphabet: Sequence[int]) -> list[int]:
         """The string with each letter that would repeat an n-gram drawn anew; all of it, where no letter is left."""

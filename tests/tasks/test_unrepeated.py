@@ -99,3 +99,15 @@ def test_letters_before_a_string_belong_to_nothing():
         }
     assert lengths == set(range(10))
     assert torch.equal(task.items(5, 6, seed=0).prompts, whole.items(5, 6, seed=0).prompts)
+
+
+def test_letters_before_a_string_share_its_shorter_n_grams_more_often_than_chance():
+    task = UnrepeatedCopying(length=20, layout="jelassi2024", min_length=20, before=80, alphabets=(26,))
+    shared = 0
+    for row in task.sample(50, seed=0, index=0).inputs.tolist():
+        start = row.index(task.BOS)
+        before, string = row[:start], row[start + 1 : start + 21]
+        threes = {tuple(string[i : i + 3]) for i in range(18)}
+        shared += any(tuple(before[i : i + 3]) in threes for i in range(len(before) - 2))
+    # Of 50 rows about 2 by chance; three in four have some planted.
+    assert shared >= 25
