@@ -14,6 +14,7 @@ Key = TypeVar("Key")
 WIDTH, DEPTH = 192, 12
 # Strings an update and the precision of copying runs: the paper's, and what fits two cores. Runs of the two are never compared.
 PAPERS_BATCHES, CPU_BATCHES = (320, "bfloat16"), (64, "float32")
+PAPERS_STEPS = 2000
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,11 @@ class Trained:
         """How far it came: whether to its target, and its updates."""
         return self.to_target is not None, self.result["steps"]
 
+    @property
+    def ended(self) -> bool:
+        """Whether it came to its target or had the paper's updates, and did not break off."""
+        return self.to_target is not None or self.result["steps"] >= PAPERS_STEPS
+
     def when(self, accuracy: float) -> int | None:
         """The first update at which the mean accuracy of the last 320 strings was at least this."""
         curve = self.line["curve"]
@@ -122,14 +128,18 @@ class Results:
     def comparable(self, wanted: Mapping[Key, Mapping[str, Any]]) -> dict[Key, list[Trained]]:
         """Copying runs to compare, by key, each wanted by the arguments of `copying`: those at the seeds that all keys share.
 
-        At the paper's batches where there are such seeds, else at a CPU's; empty where there are none.
+        At the paper's batches where there are such seeds and none of their runs broke off, else at a CPU's; those that broke off, where
+        there are no others. Empty where there are none.
         """
+        broken: dict[Key, list[Trained]] = {}
         for batches in (PAPERS_BATCHES, CPU_BATCHES):
             found = {key: self.copying(batches, **one) for key, one in wanted.items()}
             seeds = set.intersection(*({run.told["seed"] for run in runs} for runs in found.values()))
-            if seeds:
-                return {key: [run for run in runs if run.told["seed"] in seeds] for key, runs in found.items()}
-        return {}
+            shared = {key: [run for run in runs if run.told["seed"] in seeds] for key, runs in found.items()}
+            if seeds and (batches == CPU_BATCHES or all(run.ended for runs in shared.values() for run in runs)):
+                return shared
+            broken = broken or (shared if seeds else {})
+        return broken
 
     def having(self, *keys: str) -> list[tuple[str, Line]]:
         """Lines that have all of these keys, each with its file."""

@@ -43,12 +43,19 @@ class Report:
             return
         if self.watch:
             raise ValueError("--watch keeps a page up to date: say which, --html FILE")
-        runs = report.read_runs(self.folders)
-        self._keep(runs)
-        out.print((report.markdown if self.markdown else report.table)(runs))
+        found = gather(self.folders)
+        if not found.runs and found.unreadable:
+            place, why = found.unreadable[0]
+            raise ValueError(f"{place} cannot be read: {why}")
+        if not found.runs:
+            raise ValueError(f"{self.folders[0]} holds results of an exam and no run; --html FILE shows them")
+        self._keep(found.runs)
+        self._tell(found)
+        if found.sittings:
+            out.print("results of exams are there too; --html FILE shows them")
         first = self.folders[0]
         beside = first if first.is_dir() else first.parent
-        path = report.learning_curves(runs, self.figure or beside / "curves.png")
+        path = report.learning_curves(found.runs, self.figure or beside / "curves.png")
         out.print(f"\nlearning curves: {path}")
         if self.json:
             out.print(f"JSON lines: {self.json}")
@@ -59,14 +66,17 @@ class Report:
             with self.json.open("x") as file:
                 file.writelines(one.to_json(self.command) + "\n" for one in runs)
 
-    def _page(self, path: Path) -> None:
-        found = gather(self.folders, patient=self.watch)
-        self._keep(found.runs)
-        self._write(found, path)
+    def _tell(self, found: Gathered) -> None:
         if found.runs:
             out.print((report.markdown if self.markdown else report.table)(found.runs))
         for place, why in found.unreadable:
             out.print(f"not readable: {place}: {why}")
+
+    def _page(self, path: Path) -> None:
+        found = gather(self.folders, patient=self.watch)
+        self._keep(found.runs)
+        self._write(found, path)
+        self._tell(found)
         if self.figure and (found.runs or not self.watch):
             out.print(f"learning curves: {report.learning_curves(found.runs, self.figure)}")
         if self.json:

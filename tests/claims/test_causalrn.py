@@ -114,6 +114,17 @@ def test_the_papers_batches_are_compared_among_themselves_and_come_first():
     assert mixed.ran.endswith("batches of 320 under bfloat16, seed 0; 32 letters, lr 0.0005, batches of 64, seed 0")
 
 
+def test_runs_at_the_papers_batches_that_broke_off_give_way_to_others():
+    broken = [papers("causalrn", 16, 30), papers("transformer", 16, None, limit=20)]
+    whole = [run("causalrn", 16, 80), run("transformer", 16, 90)]
+    found = JUDGES["C8"](of(*broken, *whole))
+    assert found.ran == "16 letters, lr 0.0005, batches of 64, seed 0"
+    assert "causalrn 80, transformer 90" in found.came
+    assert "causalrn 30, transformer >20" in JUDGES["C8"](of(*broken)).came
+    spent = [papers("causalrn", 16, 30), papers("transformer", 16, None)]
+    assert "causalrn 30, transformer >2,000" in JUDGES["C8"](of(*spent, *whole)).came
+
+
 def test_c9_does_not_hold_where_linear_models_are_ahead():
     lines = grid(causalrn=80, transformer=80, linear_causalrn=50, linear_transformer=50, lengths=(16,))
     assert verdict("C9", *lines) == "does not hold"

@@ -154,6 +154,28 @@ def test_a_file_of_json_lines_stands_for_its_runs(capsys, tmp_path):
     assert (tmp_path / "curves.png").exists()
 
 
+def test_a_table_of_runs_says_what_else_there_is(capsys, tmp_path):
+    make_run(tmp_path / "runs", "causalrn")
+    kept = tmp_path / "kept.jsonl"
+    report(capsys, tmp_path / "runs", "--json", kept)
+    exam = {"subject": "a model", "task": "copying", "mode": "free_running", "seed": 0, "length": 5}
+    exam |= {"items": 1, "exact": 1, "letters": 5, "letters_right": 5}
+    with kept.open("a") as file:
+        file.write(json.dumps(exam) + "\n")
+    out, _ = report(capsys, kept)
+    assert "causalrn" in out
+    assert "results of exams are there too; --html FILE shows them" in out
+    kept.write_text(json.dumps(exam) + "\n")
+    _, err = report(capsys, kept, status=2)
+    assert "holds results of an exam and no run; --html FILE shows them" in err
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "config.json").write_text("{")
+    _, err = report(capsys, tmp_path / "torn", status=2)
+    assert f"{tmp_path / 'torn'} cannot be read: " in err
+    out, _ = report(capsys, tmp_path / "torn", tmp_path / "runs", "--figure", tmp_path / "other.png")
+    assert f"not readable: {tmp_path / 'torn'}: " in out
+
+
 def test_a_watched_page_follows_the_runs_until_ctrl_c(capsys, tmp_path, monkeypatch):
     make_run(tmp_path / "runs", "first", log=5, result=None)
     path = tmp_path / "page.html"
