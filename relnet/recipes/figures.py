@@ -26,7 +26,7 @@ from relnet.recipes.images import PAPER_STEPS as PAPER_IMAGE_STEPS
 from relnet.recipes.images import ImageModelName, compare_images, paper_images
 from relnet.recipes.models import LINEAR_MODELS, ModelName
 from relnet.recipes.text import PAPER_RATES, PAPER_STEPS, compare_text, paper_text
-from relnet.report.page.grouping import flat
+from relnet.report.settings import flat
 from relnet.run import RunConfig
 from relnet.sweep import Plan, PlannedRun
 

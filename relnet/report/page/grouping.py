@@ -1,13 +1,12 @@
 """Which runs belong together: those that differ in their seed only are one line of a chart, with a band."""
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from relnet.report.reading import Run
+from relnet.report.settings import flat
 
 # What may be another number without the run being another experiment.
 NO_DIFFERENCE = ("train.seed", "train.checkpoint_every", "train.keep", "format", "name")
@@ -22,18 +21,6 @@ class Group:
     task: str
     label: str
     members: tuple[int, ...]
-
-
-def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """The settings of a config one by one, by their path in it."""
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from flat(inner, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
-        for number, inner in enumerate(value, start=1):
-            yield from flat(inner, f"{name} {number}")
-    else:
-        yield name, value if isinstance(value, str) else json.dumps(value)
 
 
 def seed_of(run: Run) -> int | None:

@@ -11,9 +11,10 @@ from xml.etree.ElementTree import Element
 
 from relnet.report.cells import MISSING, Contents
 from relnet.report.page.elements import Content, element
-from relnet.report.page.grouping import Group, flat, seed_of, task_of, trained_length
+from relnet.report.page.grouping import Group, seed_of, task_of, trained_length
 from relnet.report.page.thinning import number
 from relnet.report.reading import Run
+from relnet.report.settings import flat
 from relnet.report.tables import by_kind, one_line
 
 OUTCOME = (
