@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
+from relnet.report.reading import read_tail
 from relnet.sweep import BusyError, Ends, Outcome, PlannedRun, check, do, in_one_line, in_rounds, is_finished
 
 # How often Ray may begin a run anew whose worker has died.
@@ -31,6 +32,7 @@ def sweep_on_ray(
     lines: str | Path | None = None,
     command: str = "",
     on_begin: Callable[[PlannedRun], None] | None = None,
+    on_look: Callable[[PlannedRun, int, float], None] | None = None,
     on_end: Callable[[PlannedRun, str], None] | None = None,
     on_wait: Callable[[Sequence[PlannedRun]], None] | None = None,
 ) -> Outcome:
@@ -39,7 +41,8 @@ def sweep_on_ray(
     address: of a cluster ("auto": the one that this machine belongs to); None: one that is started here and ended, unless Ray runs already.
     device: as for `relnet.sweep.sweep`; with "cpu" no run asks for a GPU, with "cuda" each does.
     budget: seconds; when they are over, the runs that train are saved and left, and no other is begun.
-    on_begin: called when a run has begun to train. The other arguments, and what is refused: as for `relnet.sweep.sweep`.
+    on_begin: called when a run has begun to train. on_look: called now and then for each that trains, with the number of its last update
+    and the seconds that one took. The other arguments, and what is refused: as for `relnet.sweep.sweep`.
     ValueError without Ray, which is the extra `ray`, without a cluster, and where no machine of it has what a run asks for.
     """
     end = None if budget is None else time.time() + budget
@@ -67,7 +70,7 @@ def sweep_on_ray(
 
             def attempt(waiting: Sequence[PlannedRun]) -> list[PlannedRun]:
                 busy = []
-                for planned, fault in _ended(ray, waiting, folder, device, end, on_begin):
+                for planned, fault in _ended(ray, waiting, folder, device, end, on_begin, on_look):
                     if fault == BUSY:
                         busy.append(planned)
                     elif fault == LEFT:
@@ -109,6 +112,7 @@ def _ended(
     device: str,
     end: float | None,
     on_begin: Callable[[PlannedRun], None] | None,
+    on_look: Callable[[PlannedRun, int, float], None] | None,
 ) -> Generator[tuple[PlannedRun, str]]:
     """Give the runs to Ray; yield each as it ends, with what `_task` said."""
     # A log that has changed since is how a run that trains is known here.
@@ -127,6 +131,9 @@ def _ended(
                 del before[planned]
                 if on_begin is not None:
                     on_begin(planned)
+        for planned in [one for one in tasks.values() if one not in before]:
+            if on_look is not None and (update := _last_update(folder / planned.name)):
+                on_look(planned, update["step"], update["seconds"])
         for task in ready:
             yield tasks.pop(task), _said(ray, task)
         if end is not None and time.time() > end + GRACE and not cancelled:
@@ -141,6 +148,12 @@ def _written(place: Path) -> int | None:
         return (place / "log.jsonl").stat().st_mtime_ns
     except OSError:
         return None
+
+
+def _last_update(place: Path) -> dict[str, Any] | None:
+    """The last update that a run logged, None where its log has none."""
+    updates = [line for line in read_tail(place / "log.jsonl") if "step" in line]
+    return updates[-1] if updates else None
 
 
 def _said(ray: Any, task: Any) -> str:

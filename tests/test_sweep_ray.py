@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -128,12 +129,15 @@ def test_a_run_that_another_process_is_at_is_waited_for(tmp_path, two_workers):
     assert [line["config"]["train"]["seed"] for line in numbers(tmp_path)] == [0, 1]
 
 
-def test_the_command_hands_its_runs_to_ray(capsys, tmp_path, two_workers):
+def test_the_command_hands_its_runs_to_ray(capsys, tmp_path, two_workers, monkeypatch):
+    monkeypatch.setattr("relnet.commands.sweep.TELLING", 0)
+    monkeypatch.setattr("relnet.sweep_ray.LOOKING", 0.05)
     assert cli.main(["sweep", "figure4", *SMALL, "--on", "ray", "--out", str(tmp_path)]) == 0
     captured = capsys.readouterr()
     assert "0 of 2 done: " in captured.err
     assert "has begun" in captured.err
     assert "2 of 2 done" in captured.err
+    assert re.search(r"[01] of 2 done, [12] training; all runs: about \S+, without exams", captured.err)
     assert "linear-causalrn" in captured.out
 
 

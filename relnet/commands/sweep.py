@@ -3,6 +3,7 @@
 import contextlib
 import shlex
 import sys
+import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from relnet.train import StepRecord, num_processes
 
 # Images held out whose maps figure 8 shows.
 MAPPED = 10
+# Seconds between two lines about runs that train elsewhere.
+TELLING = 30
 
 SweepRecipe = (
     Annotated[Plan, described("figure2", recipes.figure2)]
@@ -101,7 +104,7 @@ class Sweep:
             # Here and not above: Ray is an extra.
             from relnet.sweep_ray import sweep_on_ray
 
-            return sweep_on_ray(runs, folder, address=self.address, on_begin=shown.begin, **told)
+            return sweep_on_ray(runs, folder, address=self.address, on_begin=shown.begin, on_look=shown.look, **told)
         return sweep.sweep(runs, folder, on_start=shown.start, on_step=shown.step, **told)
 
     def _show(self, runs: list[report.Run], folder: Path) -> None:
@@ -141,6 +144,8 @@ class _Shown(contextlib.ExitStack):
     def __init__(self, runs: list[PlannedRun]) -> None:
         super().__init__()
         self._runs, self._left, self._ended = runs, TimeLeft(runs), 0
+        self._elsewhere: set[PlannedRun] = set()
+        self._told = time.monotonic()
 
     def start(self, planned: PlannedRun, model: AnyModel) -> None:
         """Show that a run begins."""
@@ -161,7 +166,15 @@ class _Shown(contextlib.ExitStack):
 
     def begin(self, planned: PlannedRun) -> None:
         """Show that a run has begun elsewhere."""
+        self._elsewhere.add(planned)
         status.print(f"{self._done}: {planned.name} has begun")
+
+    def look(self, planned: PlannedRun, step: int, seconds: float) -> None:
+        """Show now and then how many runs train elsewhere, and the time left for all."""
+        self._left.took(planned, step, seconds)
+        if time.monotonic() > self._told + TELLING:
+            self._told = time.monotonic()
+            status.print(f"{self._done}, {len(self._elsewhere)} training{self._behind()}")
 
     def wait(self, busy: Sequence[PlannedRun]) -> None:
         """Show which runs are waited for."""
@@ -171,6 +184,7 @@ class _Shown(contextlib.ExitStack):
     def end(self, planned: PlannedRun, fault: str) -> None:
         """Show how a run ended."""
         self.close()
+        self._elsewhere.discard(planned)
         self._left.over(planned)
         self._ended += 1
         status.print(f"{self._done}: {planned.name}" + (f" failed twice: {fault}" if fault else ""))
@@ -181,4 +195,6 @@ class _Shown(contextlib.ExitStack):
 
     def _behind(self) -> str:
         seconds = self._left.seconds()
-        return "" if seconds is None else f"; all runs: about {report.duration(seconds)}, without exams"
+        if seconds is None:
+            return ""
+        return f"; all runs: about {report.duration(seconds / max(1, len(self._elsewhere)))}, without exams"

@@ -260,14 +260,27 @@ def check_format(path: Path, value: dict[str, Any]) -> None:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the JSON objects of a file, one a line; none where it is missing."""
     try:
-        lines = path.read_bytes().splitlines()
+        return _objects(path.read_bytes())
     except FileNotFoundError:
         return []
+
+
+def read_tail(path: Path, most: int = 4096) -> list[dict[str, Any]]:
+    """Return the JSON objects that lie whole within the last `most` bytes of a file, one a line; none where it is missing."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - most))
+            return _objects(file.read())
+    except FileNotFoundError:
+        return []
+
+
+def _objects(content: bytes) -> list[dict[str, Any]]:
     values = []
-    for line in lines:
+    for line in content.splitlines():
         try:
             values.append(json.loads(line))
         except ValueError:
-            # Cut short by a kill, or still being written.
+            # Cut short by a kill or its place, or still being written.
             continue
     return [value for value in values if isinstance(value, dict)]
