@@ -35,12 +35,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "80 letters before, heads of 384": {"before": 80, "head_width": 384},
     "80 letters before, heads of 512": {"before": 80, "head_width": 512},
     "80 letters before, a tenth openings, heads of 384": {"before": 80, "openings": 0.1, "head_width": 384},
-    "80 letters before, a tenth openings, heads of 384, batches of 64": {
+    "80 letters before, three tenths openings, heads of 384, batches of 40": {
         "before": 80,
-        "openings": 0.1,
+        "openings": 0.3,
         "head_width": 384,
-        "batch_size": 64,
+        "batch_size": 40,
     },
+    "120 letters before, a tenth openings, heads of 384": {"before": 120, "openings": 0.1, "head_width": 384},
     "80 letters before, a tenth openings, heads of 512": {"before": 80, "openings": 0.1, "head_width": 512},
     "160 letters before, a tenth openings, heads of 384": {"before": 160, "openings": 0.1, "head_width": 384},
     "80 letters before, a fifth openings, heads of 256": {
