@@ -1,9 +1,10 @@
-"""What each idea gives to a CausalRN that is to copy strings ten times as long as those it learns on: one thing changed at a time.
+"""What each idea gives to a CausalRN that is to copy strings ten times as long as those it learns on.
 
     python bench/length_ideas.py RUNS --json results/length-ideas.jsonl --ideas base uniform --steps 1500
 
-Each idea is `relnet train long-copying --head-width 192 --before 0` with one change, trained for --steps updates (about a minute and a
-half per 1,000) and examined on strings of 20 to 320 letters that repeat no 4-gram. What RUNS holds is not trained again.
+Each idea is `relnet train long-copying --head-width 192 --before 0` with the changes that SETTINGS has for it, as its lines have them too,
+trained for --steps updates (1.5 to 5 minutes per 1,000 on one core) and examined on strings of 20 to 320 letters that repeat no 4-gram.
+What RUNS holds is not trained again, and what the file holds is not written again.
 """
 
 import argparse
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from relnet import exam, nn, recipes, run, tasks
+from relnet.exam.lines import appending
+from relnet.report.reading import read_lines
 
 LENGTHS = (20, 40, 80, 200, 320)
 # Changes of BASE's arguments: the recipe without what these ideas brought to it.
@@ -88,20 +91,28 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    there = read_lines(arguments.json)
     for idea in arguments.ideas:
+        if any(
+            (line["subject"], line["steps"], line["train_seed"]) == (idea, arguments.steps, arguments.seed)
+            for line in there
+        ):
+            print(f"{idea}, seed {arguments.seed}: {arguments.json} has it", flush=True)
+            continue
         folder = arguments.runs / f"{idea.replace(' ', '-')}-{arguments.steps}-{arguments.seed}"
         asked = config(idea, arguments.steps, arguments.seed)
         trained = run.train(asked, folder, device="cpu", resume=folder.exists())
         subject = exam.ModelSubject(trained.model, idea)
         task = tasks.UnrepeatedCopying(length=20)
         rows = exam.evaluate(subject, task, lengths=LENGTHS, num=64, batch_size=16, modes=["teacher_forced"])
-        with arguments.json.open("a") as file:
+        with appending(arguments.json) as file:
             for row in rows:
                 kept: dict[str, Any] = {"wrong_at_first_letter": row.first_errors.count(0)}
                 kept |= {name: value for name, value in dataclasses.asdict(row).items() if name != "first_errors"}
-                facts = {"steps": trained.result.steps, "train_seed": arguments.seed, "commit": trained.result.commit}
+                facts: dict[str, Any] = {"settings": {**BASE, **SETTINGS.get(idea, {})}}
+                facts |= {"steps": trained.result.steps, "train_seed": arguments.seed, "commit": trained.result.commit}
                 facts |= {"machine": trained.result.machine, "wall_seconds": trained.result.wall_seconds}
-                file.write(json.dumps(kept | facts) + "\n")
+                file.write(json.dumps(kept | facts).encode() + b"\n")
         print(f"{idea}, seed {arguments.seed}: {trained.result.wall_seconds:.0f} s")
         for row in rows:
             begun = row.first_errors.count(0)
