@@ -56,7 +56,8 @@ def _question(entry: Any, context: str, place: str) -> ParagraphQuestion:
     texts = []
     for answer, at_answer in _each(entry, "answers", place):
         text, start = _get(answer, "text", str, at_answer), _get(answer, "answer_start", int, at_answer)
-        if not text or context[start : start + len(text)] != text:
+        # A negative start would count from the context's end.
+        if not text or start < 0 or context[start : start + len(text)] != text:
             raise ValueError(f"{at_answer}: {text!r} does not stand at {start} of its context")
         texts.append(text)
     if not texts:

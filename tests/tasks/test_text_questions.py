@@ -134,6 +134,10 @@ def test_a_squad_file_is_read(tmp_path):
             lambda p: p["qas"][0].update(answers=[{"text": "cat", "answer_start": 0}]),
             r"answers\[0\]: 'cat' does not stand at 0",
         ),
+        (
+            lambda p: p["qas"][0].update(answers=[{"text": "cat", "answer_start": 4 - len(p["context"])}]),
+            r"answers\[0\]: 'cat' does not stand at -19",
+        ),
         (lambda p: p["qas"].pop(0), "no question with an answer"),
         (lambda p: p.update(qas={}), r"qas is \{\}: list wanted"),
     ],
