@@ -18,6 +18,8 @@ from relnet.tasks.scores import IGNORE
 
 # How often an (n-1)-gram of a training string is written over another place, of the string and of the letters before it.
 MOST_PLANTED = 3
+# How often all letters before a string are drawn anew for the n-gram that they share with it, before single ones are.
+MOST_TRIES = 32
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,36 @@ class UnrepeatedCopying(Copying):
         if not self.before:
             return []
         num = int(stream.below(self.before + 1, 1)[0])
-        held = self._ngrams(string)
-        while held & self._ngrams(letters := self._planted(stream, self.letters(stream, num), string)):
-            pass
+        held, letters = self._ngrams(string), []
+        for _ in range(MOST_TRIES):
+            letters = self._planted(stream, self.letters(stream, num), string)
+            if not held & self._ngrams(letters):
+                return letters
+        return self._without(stream, letters, held)
+
+    def _without(self, stream: Stream, letters: list[int], held: set[tuple[int, ...]]) -> list[int]:
+        """The letters with each that would end an n-gram of `held` drawn anew; cut off where no letter is left."""
+        for end in range(self.ngram, len(letters) + 1):
+            if not self._mend(stream, letters, end, held, range(NUM_LETTERS)):
+                return letters[: end - 1]
         return letters
+
+    def _mend(
+        self,
+        stream: Stream,
+        string: list[int],
+        end: int,
+        taken: set[tuple[int, ...]],
+        alphabet: Sequence[int],
+    ) -> bool:
+        """Draw the letter before `end` anew if it ends an n-gram of `taken`; False where no letter is left."""
+        start = tuple(string[end - self.ngram : end - 1])
+        if (*start, string[end - 1]) not in taken:
+            return True
+        free = [self.FIRST_LETTER + one for one in alphabet if (*start, self.FIRST_LETTER + one) not in taken]
+        if free:
+            string[end - 1] = free[int(stream.below(len(free), 1)[0])]
+        return bool(free)
 
     def _planted(self, stream: Stream, letters: list[int], string: list[int]) -> list[int]:
         """Letters with up to MOST_PLANTED (n-1)-grams of a string written over some of them."""
@@ -145,14 +173,10 @@ class UnrepeatedCopying(Copying):
         """The string with each letter that would repeat an n-gram drawn anew; all of it, where no letter is left."""
         seen: set[tuple[int, ...]] = set()
         for end in range(self.ngram, len(string) + 1):
-            start = tuple(string[end - self.ngram : end - 1])
-            if (*start, string[end - 1]) in seen:
-                free = [self.FIRST_LETTER + one for one in alphabet if (*start, self.FIRST_LETTER + one) not in seen]
-                if not free:
-                    again = [self.FIRST_LETTER + alphabet[n] for n in stream.below(len(alphabet), len(string)).tolist()]
-                    return self._without_repeat(stream, again, alphabet)
-                string[end - 1] = free[int(stream.below(len(free), 1)[0])]
-            seen.add((*start, string[end - 1]))
+            if not self._mend(stream, string, end, seen, alphabet):
+                again = [self.FIRST_LETTER + alphabet[n] for n in stream.below(len(alphabet), len(string)).tolist()]
+                return self._without_repeat(stream, again, alphabet)
+            seen.add(tuple(string[end - self.ngram : end]))
         return string
 
     def _large_enough(self, length: int) -> list[int]:

@@ -1,7 +1,10 @@
+from itertools import pairwise
+
 import pytest
 import torch
 
 from relnet.tasks import UnrepeatedCopying
+from relnet.tasks.draws import Stream, streams
 
 
 def strings(task, items):
@@ -99,6 +102,35 @@ def test_letters_before_a_string_belong_to_nothing():
         }
     assert lengths == set(range(10))
     assert torch.equal(task.items(5, 6, seed=0).prompts, whole.items(5, 6, seed=0).prompts)
+
+
+def test_letters_before_a_string_are_found_where_chance_would_never_find_them(monkeypatch):
+    drawn, below = 0, Stream.below
+
+    def counted(stream, n, num):
+        nonlocal drawn
+        drawn += num
+        assert drawn < 1_000_000, "drawn anew without end"
+        return below(stream, n, num)
+
+    monkeypatch.setattr(Stream, "below", counted)
+    task = UnrepeatedCopying(length=150, layout="jelassi2024", min_length=150, ngram=2, before=80)
+    lengths = set()
+    for row in task.sample(100, seed=0, index=0).inputs.tolist():
+        letters, string = row[: row.index(task.BOS)], row[row.index(task.BOS) + 1 : row.index(task.SEP)]
+        assert not set(pairwise(letters)) & set(pairwise(string))
+        lengths.add(len(letters))
+    assert min(lengths) < 5
+    assert max(lengths) > 75
+
+
+def test_letters_before_a_string_end_where_it_leaves_no_next_one():
+    # Every letter follows an "a", so only the last letter before the string may be one.
+    task = UnrepeatedCopying(length=52, layout="jelassi2024", ngram=2, before=80)
+    string = task.encode("a" + "a".join("abcdefghijklmnopqrstuvwxyz") + "a").tolist()
+    for stream in streams(50, seed=0, index=0):
+        letters = task._letters_before(stream, string)
+        assert not set(pairwise(letters)) & set(pairwise(string))
 
 
 def test_letters_before_a_string_share_its_shorter_n_grams_more_often_than_chance():
