@@ -8,6 +8,9 @@ from collections.abc import Generator
 
 import numpy as np
 
+# What the upper half of a word tells apart.
+MOST_BELOW = 2**32
+
 
 class Stream:
     """The words of one item, drawn one after another.
@@ -21,7 +24,9 @@ class Stream:
         self._generator = generator
 
     def below(self, n: int, num: int) -> np.ndarray:
-        """(num,) int64, uniform in [0, n); the bias is below n / 2^32."""
+        """(num,) int64, uniform in [0, n); the bias is below n / 2^32. ValueError for n over 2^32, more than a word tells apart."""
+        if n > MOST_BELOW:
+            raise ValueError(f"n {n}: 2^32 or less wanted; draw the digits of so large a number one by one")
         words = self._generator.random_raw(num)
         return ((words >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)).astype(np.int64)
 

@@ -13,7 +13,7 @@ Sources: arXiv 2406.16168 section 4; arXiv 2402.01032 section 3.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -61,7 +61,7 @@ class LetterTask:
 
     @property
     def kind(self) -> str:
-        """The task's name without the layout."""
+        """The task's name without the layout; options that change the exam's items stand in it, see `changed`."""
         raise NotImplementedError
 
     def draw(self, stream: Stream, length: int) -> list[Part]:
@@ -196,6 +196,12 @@ class LetterTask:
             prompts.append([*self._lay_out(before)[0], *given])
             answers.append([*answer, self.EOS])
         return Items(torch.tensor(prompts), torch.tensor(answers))
+
+    def changed(self, *options: str) -> str:
+        """Those of the options that are not at their default, as they end `kind`, e.g. "-key-3-queries-1"."""
+        default = {field.name: field.default for field in fields(self)}
+        values = [(option.removeprefix("num_"), getattr(self, option), default[option]) for option in options]
+        return "".join(f"-{name}-{value}" for name, value, usual in values if value != usual)
 
     def question(self, text: str) -> Items:
         """The exam item that a string of the user's poses: for copying only, ValueError elsewhere."""

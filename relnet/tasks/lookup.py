@@ -78,8 +78,8 @@ class PrefixLookup(_Lookup):
 
     @property
     def kind(self) -> str:
-        """prefix-lookup, with the letters of the query."""
-        return f"prefix-lookup-{self.ngram}"
+        """prefix-lookup, with the letters of the query, e.g. "prefix-lookup-3", and another answer's, "prefix-lookup-3-answer-1"."""
+        return f"prefix-lookup-{self.ngram}{self.changed('answer')}"
 
     def size(self, length: int) -> int:
         """<BOS>, the query, <SEP>, the string, <SEP>, the answer, <EOS>."""
@@ -112,8 +112,8 @@ class SuffixLookup(_Lookup):
 
     @property
     def kind(self) -> str:
-        """suffix-lookup, with the letters of the query."""
-        return f"suffix-lookup-{self.ngram}"
+        """suffix-lookup, with the letters of the query, e.g. "suffix-lookup-3", and another answer's, "suffix-lookup-3-answer-1"."""
+        return f"suffix-lookup-{self.ngram}{self.changed('answer')}"
 
     def size(self, length: int) -> int:
         """<BOS>, the string, <SEP>, the query, the answer, <EOS>."""

@@ -12,7 +12,7 @@ copying, induction heads); Liu et al. 2023, arXiv 2306.00946 (flip-flop).
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relnet.tasks.draws import Stream
+from relnet.tasks.draws import MOST_BELOW, Stream
 from relnet.tasks.letters import NUM_LETTERS, LetterTask, Part
 
 
@@ -50,8 +50,8 @@ class AssociativeRecall(LetterTask):
 
     @property
     def kind(self) -> str:
-        """recall."""
-        return "recall"
+        """recall, with what is not at its default, e.g. "recall-key-3-queries-1"."""
+        return f"recall{self.changed('key', 'value', 'queries')}"
 
     @property
     def longest(self) -> int:
@@ -65,7 +65,7 @@ class AssociativeRecall(LetterTask):
 
     def draw(self, stream: Stream, length: int) -> list[Part]:
         """Distinct keys, uniform values, distinct questions."""
-        keys = [self._spell(number) for number in self._keys(stream, length)]
+        keys = self._keys(stream, length)
         values = [self.letters(stream, self.value) for _ in keys]
         asked = stream.distinct(length, min(self.queries, length)).tolist()
         pairs = [token for key, value in zip(keys, values, strict=True) for token in (*key, *value)]
@@ -73,19 +73,22 @@ class AssociativeRecall(LetterTask):
         parts[0] = ([self.BOS, *pairs, self.SEP, *parts[0][0]], parts[0][1])
         return parts
 
-    def _keys(self, stream: Stream, num: int) -> list[int]:
-        numbers = self.longest
-        if numbers <= NUM_LETTERS**2:
-            return stream.distinct(numbers, num).tolist()
+    def _keys(self, stream: Stream, num: int) -> list[tuple[int, ...]]:
+        if self.longest <= NUM_LETTERS**2:
+            return [self._spell(number) for number in stream.distinct(self.longest, num).tolist()]
         # Too many keys to shuffle: draw until there are enough different ones.
-        found: dict[int, None] = {}
+        found: dict[tuple[int, ...], None] = {}
         while len(found) < num:
-            found[int(stream.below(numbers, 1)[0])] = None
+            found[self._key(stream)] = None
         return list(found)
 
-    def _spell(self, number: int) -> list[int]:
-        digits = [number // NUM_LETTERS**place % NUM_LETTERS for place in range(self.key)]
-        return [self.FIRST_LETTER + digit for digit in digits]
+    def _key(self, stream: Stream) -> tuple[int, ...]:
+        if self.longest > MOST_BELOW:
+            return tuple(self.letters(stream, self.key))
+        return self._spell(int(stream.below(self.longest, 1)[0]))
+
+    def _spell(self, number: int) -> tuple[int, ...]:
+        return tuple(self.FIRST_LETTER + number // NUM_LETTERS**place % NUM_LETTERS for place in range(self.key))
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,8 @@ class SelectiveCopying(LetterTask):
 
     @property
     def kind(self) -> str:
-        """selective-copying."""
-        return "selective-copying"
+        """selective-copying, with another number of letters, e.g. "selective-copying-letters-2"."""
+        return f"selective-copying{self.changed('num_letters')}"
 
     def size(self, length: int) -> int:
         """<BOS>, letters and dots, <SEP>, the letters, <EOS>."""

@@ -1,6 +1,6 @@
 """What every task over letters keeps to, and what each one is."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import cattrs
 import numpy as np
@@ -19,6 +19,8 @@ from relnet.tasks import (
     SuffixLookup,
     UnrepeatedCopying,
 )
+from relnet.tasks.draws import streams
+from relnet.tasks.letters import LetterTask
 from tests.assertions import assert_same_bits
 from tests.tasks import solvers
 
@@ -43,6 +45,11 @@ CASES = {
     "recall": (AssociativeRecall(length=12), lambda p: solvers.recall(p, 2, 1), 1 / 26),
     "recall of every key": (AssociativeRecall(length=26, key=1, value=2), lambda p: solvers.recall(p, 1, 2), 1 / 26),
     "recall, long keys": (AssociativeRecall(length=5, key=3, queries=9), lambda p: solvers.recall(p, 3, 1), 1 / 26),
+    "recall, keys beyond a word": (
+        AssociativeRecall(length=5, key=14, queries=2),
+        lambda p: solvers.recall(p, 14, 1),
+        1 / 26,
+    ),
     "selective": (SelectiveCopying(length=20), solvers.selective_copying, 1 / 26),
     "induction": (InductionHeads(length=10), solvers.induction_heads, 1 / 26),
     "flip-flop": (FlipFlop(length=12), solvers.flip_flop, 1 / 2),
@@ -160,6 +167,64 @@ def test_a_task_is_a_plain_value(task):
 def test_a_size_of_zero_is_refused(kind, name):
     with pytest.raises(ValueError, match=f"{name} 0: at least 1"):
         kind(**{name: 0})
+
+
+KINDS = {
+    Copying: "copying",
+    PrefixLookup: "prefix-lookup-3",
+    SuffixLookup: "suffix-lookup-3",
+    DuplicatedNgram: "duplicated-ngram-4",
+    UnrepeatedCopying: "unrepeated-copying-4",
+    AssociativeRecall: "recall",
+    SelectiveCopying: "selective-copying",
+    InductionHeads: "induction-heads",
+    FlipFlop: "flip-flop",
+}
+OTHERS = {
+    "ngram": 2,
+    "answer": 1,
+    "key": 3,
+    "value": 2,
+    "queries": 1,
+    "num_letters": 2,
+    "alphabets": (9,),
+    "openings": 0.5,
+    "before": 7,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_option_stands_in_the_name_where_it_changes_the_exams_items_and_nowhere_else(kind):
+    usual = kind(length=40)
+    assert usual.name == f"{KINDS[kind]}-cui2024"
+    names, prompts = {usual.name}, usual.items(100, 40, seed=0).prompts
+    for option in {field.name for field in fields(kind)} - {field.name for field in fields(LetterTask)}:
+        task = kind(length=40, **{option: OTHERS[option]})
+        assert (task.name == usual.name) == torch.equal(task.items(100, 40, seed=0).prompts, prompts), option
+        assert str(OTHERS[option]) in task.name or task.name == usual.name
+        assert task.name == usual.name or task.name not in names
+        names.add(task.name)
+
+
+def test_names_say_which_options_are_not_at_their_default():
+    assert AssociativeRecall(8, key=3, queries=1).name == "recall-key-3-queries-1-cui2024"
+    assert SelectiveCopying(8, num_letters=2).label == "selective-copying-letters-2-cui2024-8"
+    assert SuffixLookup(8, answer=1).kind == "suffix-lookup-3-answer-1"
+
+
+def test_letters_of_long_keys_are_uniform():
+    task = AssociativeRecall(length=600, key=7, queries=1)
+    prompt = task.items(1, 600, seed=0).prompts[0, 1 : 1 + 600 * 8].view(600, 8) - task.FIRST_LETTER
+    for place in range(7):
+        counts = np.bincount(prompt[:, place], minlength=26)
+        assert (abs(counts - 600 / 26) < 4.5 * (600 / 26) ** 0.5).all(), (place, counts)
+
+
+def test_a_number_beyond_what_a_word_tells_apart_is_refused():
+    (stream,) = streams(1, seed=0, index=0)
+    assert 0 <= int(stream.below(2**32, 1)[0]) < 2**32
+    with pytest.raises(ValueError, match=r"n 4294967297: 2\^32 or less wanted"):
+        stream.below(2**32 + 1, 1)
 
 
 def test_only_copying_takes_a_string_of_the_users():
