@@ -29,7 +29,7 @@ def check_model(model: nn.Module, length: int | None = None) -> None:
     model: of the `relnet.nn` signature, `logits, state = model(ids, state=None)`; its `config` gives `vocab_size`. It runs in evaluation
     mode; weights, training flags and random numbers are as before. length: tokens that it will read, of which 256 are looked at.
     ValueError for logits of another shape than (B, S, V), NaN ones, answers that differ from one time to the next, an output that
-    changes with a later token (teacher-forced, it would read its answers), and one that reading in pieces changes.
+    changes with a later token (teacher-forced, it would read its answers) or with another row, and one that reading in pieces changes.
 
     >>> from relnet import nn
     >>> check_model(nn.SequenceModel(nn.ModelConfig(29, 16, 2, 40, nn.CausalRNConfig())), 40)
@@ -60,7 +60,7 @@ def _fault_in_float64(model: nn.Module, length: int, fault: str) -> str:
 
 
 def _fault(model: nn.Module, length: int) -> str:
-    """What later tokens or reading in pieces change, or ""; ValueError for outputs of which this cannot be said."""
+    """What later tokens, other rows or reading in pieces change, or ""; ValueError for outputs of which this cannot be said."""
     config: Any = model.config
     vocab_size = config.vocab_size
     ids = torch.randint(vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
@@ -78,6 +78,8 @@ def _fault(model: nn.Module, length: int) -> str:
         changed = torch.cat([ids[:, :cut], (ids[:, cut:] + 1) % vocab_size], dim=1)
         if not _same(model(changed)[0][:, :cut], logits[:, :cut]):
             return "an output changes with a later token; only causal models can sit the exam"
+    if not _same(model(ids[:1])[0], logits[:1]):
+        return "an output changes with another row of the batch; each row must be read by itself"
     if state is None:
         return ""
     # As in an exam, a prompt and then single tokens; and a piece of several.

@@ -118,9 +118,9 @@ def load_own(spec: str, vocab_size: int, context: int, width: int = 192, depth: 
             f"{spec} takes {', '.join(sorted(required or named)) or 'nothing'}; write build(width) for a mixer, "
             "build(vocab_size, context) for a whole model"
         )
-    first = next(model.parameters(), None)
+    first = next((weight for weight in model.parameters() if weight.requires_grad), None)
     if first is None:
-        raise ValueError(f"{spec}: the model has no parameters, so there is nothing to train")
+        raise ValueError(f"{spec}: the model has no parameters that require a gradient, so there is nothing to train")
     if not first.is_meta:
         with users_code(spec, "the model cannot sit an exam"):
             check_model(model, context)

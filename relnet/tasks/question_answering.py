@@ -36,7 +36,7 @@ class ParagraphQuestion:
 def read_squad(path: str | Path) -> list[ParagraphQuestion]:
     """Read a file in SQuAD's format; ValueError naming the place where it is malformed, and for one without a question."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is no SQuAD file ({error})") from None
     questions = []

@@ -132,7 +132,14 @@ def test_what_the_user_initialised_stays_as_it_is(tmp_path):
         (module("nn.functional.dropout(x, 0.5)"), "an answer differs from one time to the next"),
         (module("x, state, 1", "state=None"), r"so it must return two things, \(output, state\)"),
         (module("x", "state=None"), r"so it must return two things"),
-        ("class Idle(nn.Module):\n    pass\ndef build(vocab_size, context):\n    return Idle()\n", "has no parameters"),
+        (
+            "class Idle(nn.Module):\n    pass\ndef build(vocab_size, context):\n    return Idle()\n",
+            "has no parameters that require a gradient",
+        ),
+        (
+            "def build(vocab_size, context):\n    return nn.Embedding(vocab_size, vocab_size).requires_grad_(False)\n",
+            "so there is nothing to train",
+        ),
     ],
 )
 def test_a_module_that_cannot_sit_the_exam_is_refused(tmp_path, code, message):
@@ -192,6 +199,12 @@ def build(width):
 )
 def test_a_mixer_that_starts_at_zero_and_looks_ahead_is_found_out(tmp_path, seen):
     with pytest.raises(ValueError, match="an output changes with a later token"):
+        built(tmp_path, AHEAD_LATER.replace("SEEN", seen))
+
+
+@pytest.mark.parametrize("seen", ["x.mean(0, keepdim=True).expand_as(x)", "x.flip(0)"])
+def test_a_mixer_that_starts_at_zero_and_sees_other_rows_is_found_out(tmp_path, seen):
+    with pytest.raises(ValueError, match="an output changes with another row of the batch"):
         built(tmp_path, AHEAD_LATER.replace("SEEN", seen))
 
 

@@ -113,12 +113,13 @@ SQUAD = {
 
 def written(tmp_path, content):
     path = tmp_path / "squad.json"
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     return path
 
 
-def test_a_squad_file_is_read(tmp_path):
-    (question,) = read_squad(written(tmp_path, SQUAD))
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_squad_file_is_read(tmp_path, mark):
+    (question,) = read_squad(written(tmp_path, mark + json.dumps(SQUAD)))
     assert (question.id, question.answers) == ("q1", ("The cat",))
     assert question.prompt == "The cat sat on the mat.\n\nQuestion: Who sat?\nAnswer:"
 
