@@ -6,10 +6,10 @@ Everything is float32, whatever the weights were saved in. A model sees no paddi
 import difflib
 import hashlib
 import inspect
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -84,8 +84,6 @@ def load_pretrained(name: str) -> TransformersModel:
     model needs.
     """
     transformers = _transformers()
-    from safetensors import SafetensorError
-
     local = Path(name).is_dir()
     try:
         config = transformers.AutoConfig.from_pretrained(name, local_files_only=local)
@@ -94,8 +92,7 @@ def load_pretrained(name: str) -> TransformersModel:
         model, found = transformers.AutoModelForCausalLM.from_pretrained(
             name, config=config, dtype=torch.float32, local_files_only=local, output_loading_info=True
         )
-    # The last three: weights that safetensors or torch cannot read, and such as are cut short.
-    except (OSError, ValueError, ImportError, SafetensorError, RuntimeError, UnpicklingError, EOFError) as error:
+    except Exception as error:  # A config that does not fit or weights that are damaged: each fails in its own way.
         raise ValueError(_not_found(name, local, error)) from None
     lost = sorted(found["missing_keys"]) + sorted(str(key) for key in found["mismatched_keys"])
     if lost:
@@ -109,7 +106,7 @@ def load_tokeniser(name: str) -> Tokeniser:
     local = Path(name).is_dir()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=local)
-    except (OSError, ValueError, ImportError) as error:
+    except Exception as error:  # As of a model.
         raise ValueError(f"{_not_found(name, local, error)}; a task over text needs a tokenizer") from None
     # What it puts before a text, such as <BOS>; what it puts behind one is not for a prompt.
     empty = tokenizer("")["input_ids"]
@@ -129,40 +126,95 @@ def untrained(kind: str, vocab_size: int, context: int, width: int = 192, depth:
     """Make an untrained model of an architecture that transformers has, by the name of its config: "mamba", "gpt_neox", "llama", "rwkv" ...
 
     width, depth: of the residual stream, number of blocks; heads of 64 and an MLP of 4 x width where it has them; everything else
-    is the architecture's default. Weights are drawn from torch's global generator. ValueError for an unknown name and for a shape
-    that the architecture refuses.
+    is the architecture's default, the experts of a mixture as well. Weights are drawn from torch's global generator. ValueError for an
+    unknown name, for a shape that the architecture refuses, where the model would be of another width or depth than asked, and where it
+    cannot read tokens alone or go on from its state.
     """
     transformers = _transformers()
-    known = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    models = transformers.models.auto.modeling_auto
+    known, encoders = models.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, models.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     if kind not in known:
         near = difflib.get_close_matches(kind, known, n=5, cutoff=0.4) or ["gpt_neox", "llama", "mamba", "rwkv"]
         raise ValueError(f"transformers has no causal model {kind!r}; did you mean {', '.join(near)}?")
-    default = transformers.AutoConfig.for_model(kind)
+    try:
+        default = transformers.AutoConfig.for_model(kind)
+        taken = {*default.to_dict(), *default.attribute_map}
+        sizes = _sizes(kind, width, depth, context)
+        # Encoders would else read what comes after.
+        if kind in encoders or kind == "bert-generation":
+            sizes["is_decoder"] = True
+        fitting = {name: value for name, value in sizes.items() if name in taken}
+        # Their special tokens lie outside of so small a vocabulary; the task has its own.
+        tokens = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+        config = transformers.AutoConfig.for_model(kind, vocab_size=vocab_size, **fitting, **tokens)
+        # Without memory first: what cannot be given its size may be of billions of weights.
+        with torch.device("meta"):
+            found = _shape_of(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32))
+        if found != (width, depth):
+            raise ValueError(
+                f"it would be of width {found[0] or 'unknown'} and depth {found[1]}; take another architecture"
+            )
+        model = TransformersModel(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32))
+        _try_out(model)
+        return model
+    except Exception as error:  # Each architecture refuses in its own way.
+        raise ValueError(
+            f"{kind} cannot be built and run with width {width} and depth {depth} ({_reason(error)})"
+        ) from None
+
+
+def _sizes(kind: str, width: int, depth: int, context: int) -> dict[str, Any]:
+    """The options of all architectures that set a model's size, under each of their names."""
     heads = max(1, width // HEAD_WIDTH)
-    wanted = {
+    sizes = {
         "hidden_size": width,
-        "num_hidden_layers": depth,
-        "num_attention_heads": heads,
-        "num_key_value_heads": heads,
-        "head_dim": width // heads,
-        "intermediate_size": None if kind in ("mamba", "falcon_mamba") else 4 * width,
         "attention_hidden_size": width,
         "max_position_embeddings": context,
         "use_mambapy": True,
+        **dict.fromkeys(("num_hidden_layers", "decoder_layers", "num_decoder_layers"), depth),
+        **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "num_heads"), heads),
+        **dict.fromkeys(("decoder_attention_heads", "num_decoder_attention_heads"), heads),
+        **dict.fromkeys(("head_dim", "dim_head"), width // heads),
+        **dict.fromkeys(("intermediate_size", "ffn_dim", "decoder_ffn_dim", "dim_ff", "dff", "d_inner"), 4 * width),
     }
-    fitting = {name: value for name, value in wanted.items() if value is not None and hasattr(default, name)}
-    # Their special tokens lie outside of so small a vocabulary; the task has its own.
-    tokens = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    try:
-        config = transformers.AutoConfig.for_model(kind, vocab_size=vocab_size, **fitting, **tokens)
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    except (ValueError, TypeError, ImportError) as error:
-        raise ValueError(f"{kind} cannot be built of width {width} and depth {depth} ({error})") from None
-    return TransformersModel(model)
+    if kind in ("mamba", "falcon_mamba"):
+        # Their blocks' inner width, which has its own default.
+        del sizes["intermediate_size"]
+    if kind == "mamba2":
+        # Its heads are of the inner width, 2 x width, and share keys and queries as in its paper: 8 groups would ask for 8 heads.
+        heads = max(1, 2 * width // HEAD_WIDTH)
+        sizes |= {"num_heads": heads, "head_dim": 2 * width // heads, "n_groups": 1}
+    return sizes
+
+
+def _shape_of(model: nn.Module) -> tuple[int | None, int | None]:
+    """Width and depth of a model, None where it does not tell; of one that has several stacks of blocks the greatest depth."""
+    config: Any = model.config
+    stacks = [name for name, part in model.named_modules() if isinstance(part, nn.ModuleList)]
+    outer = [name for name in stacks if not any(name.startswith(f"{other}.") for other in stacks)]
+    told = getattr(config, "num_hidden_layers", None)
+    depths = [len(cast(nn.ModuleList, model.get_submodule(name))) for name in outer]
+    return getattr(config, "hidden_size", None), max(depths, default=told)
+
+
+def _try_out(model: TransformersModel) -> None:
+    """Read two tokens and a third one after them."""
+    ids = torch.zeros(1, 3, dtype=torch.int64)
+    model.eval()
+    with torch.no_grad():
+        _, state = model(ids[:, :2])
+        model(ids[:, 2:], state)
+    model.train()
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, on one line; its name too where it was not written for users."""
+    said = textwrap.shorten(str(error), 300)
+    return said if said and isinstance(error, ValueError | OSError) else f"{type(error).__name__} {said}".strip()
 
 
 def _not_found(name: str, local: bool, error: Exception) -> str:
-    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    reason = _reason(error)
     if local:
         return f"the folder {name} holds no model that transformers can load ({reason})"
     return (

@@ -12,7 +12,9 @@ from relnet.tasks import Copying, PhoneBook, TextCopy, Tokenised
 from tests.assertions import assert_close, assert_same_bits
 from tests.exam.transformers_models import save, tiny
 
-KINDS = pytest.mark.parametrize("kind", ["gpt_neox", "mamba", "llama", "rwkv"])
+KINDS = pytest.mark.parametrize(
+    "kind", ["gpt_neox", "mamba", "llama", "rwkv", "mamba2", "falcon", "opt", "bart", "bert", "bert-generation"]
+)
 
 
 @KINDS
@@ -29,6 +31,7 @@ def test_a_model_of_transformers_gives_the_same_logits_at_once_and_step_by_step(
         parts.append(logits)
     assert_close(torch.stack(parts, dim=1), whole[:, 3:], 1e-4)
     assert not whole.requires_grad
+    assert_close(subject.logits(ids[:, :4])[:, :4], whole[:, :4], 1e-4)
 
 
 @pytest.mark.parametrize("kind", ["gpt_neox", "mamba"])
@@ -152,3 +155,49 @@ def test_damaged_weights_are_an_error_that_names_the_folder(tmp_path, left):
 def test_an_architecture_that_transformers_lacks_is_refused():
     with pytest.raises(ValueError, match=r"no causal model 'mambo'; did you mean .*mamba"):
         exam.untrained("mambo", 29, 64)
+
+
+@pytest.mark.parametrize("kind", ["opt", "bart", "xglm", "ctrl", "trocr", "gpt2", "llama", "mamba2"])
+def test_an_untrained_model_has_the_width_the_depth_and_the_mlp_that_are_asked_for(kind):
+    model = exam.untrained(kind, 29, 64, width=64, depth=3)
+    blocks = [part for part in model.modules() if isinstance(part, torch.nn.ModuleList)]
+    assert max(map(len, blocks)) == 3
+    shapes = {tuple(weight.shape) for weight in model.parameters() if weight.dim() == 2}
+    assert kind == "mamba2" or {(64, 256), (256, 64)} <= shapes
+    assert max(max(shape) for shape in shapes) <= (514 if kind == "mamba2" else 256)
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "fuyu", "git", "llama4"])
+def test_an_architecture_that_cannot_be_given_the_size_is_refused_before_it_takes_memory(kind):
+    with pytest.raises(
+        ValueError, match=rf"^{kind} cannot be built .*it would be of width \w+ and depth \d+; take.*\)$"
+    ):
+        exam.untrained(kind, 29, 64, width=64, depth=2)
+
+
+@pytest.mark.parametrize("kind", ["gpt_neo", "dbrx", "reformer", "roberta", "openai-gpt"])
+def test_whatever_an_architecture_refuses_is_said_on_one_line(kind):
+    with pytest.raises(ValueError, match=rf"^{kind} cannot be built and run with width 64 and depth 3 \(.+\)$"):
+        exam.untrained(kind, 29, 64, width=64, depth=3)
+
+
+def test_an_odd_width_is_refused_where_heads_do_not_divide_it():
+    with pytest.raises(ValueError, match=r"^mamba2 cannot be built and run with width 100 .*\)$"):
+        exam.untrained("mamba2", 29, 64, width=100, depth=2)
+
+
+@pytest.mark.parametrize("changes", [{"hidden_size": "wide"}, {"num_attention_heads": 0}, {"hidden_act": "none"}])
+def test_a_config_that_does_not_fit_is_an_error_that_names_the_folder(tmp_path, changes):
+    save(tiny("gpt_neox"), tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(ValueError, match=rf"^the folder {tmp_path} holds no model that transformers can load \(.+\)$"):
+        exam.load_pretrained(str(tmp_path))
+
+
+@pytest.mark.parametrize("content", ['{"model": 3}', "[]", "{"])
+def test_a_damaged_tokenizer_is_an_error_that_names_the_folder(tmp_path, content):
+    save(tiny("gpt_neox"), tmp_path)
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"^the folder {tmp_path} holds no .*; a task over text needs a tokenizer$"):
+        exam.load_tokeniser(str(tmp_path))
