@@ -1,6 +1,6 @@
 """Theory made executable: models with weights set by hand that copy, what is proved of them, and what a state can hold."""
 
-from relnet.theory.bounds import lift, most_tokens_converse_rn, most_tokens_rn, most_tokens_transformer, noise, votes
+from relnet.theory.bounds import margin, most_tokens_converse_rn, most_tokens_rn, most_tokens_transformer, noise, votes
 from relnet.theory.capacity import longest_string, longest_string_of, state_bits
 from relnet.theory.checking import first_errors
 from relnet.theory.copying_rn import CopyingRN
@@ -23,10 +23,10 @@ __all__ = [
     "de_bruijn",
     "first_errors",
     "items",
-    "lift",
     "longest_string",
     "longest_string_of",
     "longest_without_repeat",
+    "margin",
     "most_tokens_converse_rn",
     "most_tokens_rn",
     "most_tokens_transformer",

@@ -4,6 +4,8 @@ CausalRN, K = n b key channels, d = d2, keys and values right up to factors in [
 
     n T e^rho (e^delta - 1) < e^lift - 1      (*)
 
+`margin` is its right side, `noise` is e^rho (e^delta - 1), `votes` are least and most below.
+
     delta = sqrt( d / ((4 kappa^2 ((1 - eta)/(1 + eta))^2 + 1) (1 - (K + 1)/d)) )     what a pair whose keys differ can add
     rho = sqrt( (K + 1) / (d - K - 1) )
     e = 2 kappa eta sqrt(K) / (1 - eta), t = sqrt(K) e                                what is left of keys that agree
@@ -27,12 +29,12 @@ from relnet.theory.copying_transformer import CopyingTransformer
 from relnet.theory.residual import spread
 
 
-def lift(model: CopyingRN, eta: float | None = None) -> float:
+def margin(model: CopyingRN, eta: float | None = None) -> float:
     """Return how much a pair whose keys agree adds at least to its letter beyond any other, in units of y's terms.
 
     eta: how far off keys and values may be; None: the settings' own in exact arithmetic. ValueError as for `most_tokens_rn`.
 
-    >>> lift(CopyingRN(n=4), eta=0.0) > 2_600
+    >>> margin(CopyingRN(n=4), eta=0.0) > 2_600
     True
     """
     tilt, size = _agreeing(model, eta)
@@ -40,7 +42,7 @@ def lift(model: CopyingRN, eta: float | None = None) -> float:
 
 
 def votes(model: CopyingRN, eta: float | None = None) -> tuple[float, float]:
-    """Return the least and the most that a pair whose keys agree adds to its letter beyond another. Arguments as for `lift`.
+    """Return the least and the most that a pair whose keys agree adds to its letter beyond another. Arguments as for `margin`.
 
     Nothing is known of them, (0, inf), where as much as the letter is left of keys that agree.
 
@@ -58,7 +60,7 @@ def votes(model: CopyingRN, eta: float | None = None) -> tuple[float, float]:
 
 
 def noise(model: CopyingRN, eta: float | None = None) -> float:
-    """Return how much a pair whose keys differ adds at most to one letter beyond another. Arguments as for `lift`."""
+    """Return how much a pair whose keys differ adds at most to one letter beyond another. Arguments as for `margin`."""
     eta, keys, width = _checked(model, eta)
     rest = 1 - (keys + 1) / width
     distance = 4 * (model.kappa * (1 - eta) / (1 + eta)) ** 2
@@ -77,7 +79,7 @@ def most_tokens_rn(model: CopyingRN, eta: float | None = None) -> int:
     >>> most_tokens_rn(CopyingRN(n=4), eta=0.0)
     6955
     """
-    return max(0, math.ceil(lift(model, eta) / (model.n * noise(model, eta))) - 1)
+    return max(0, math.ceil(margin(model, eta) / (model.n * noise(model, eta))) - 1)
 
 
 def most_tokens_converse_rn(model: CopyingRN, eta: float | None = None) -> int:

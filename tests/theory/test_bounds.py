@@ -57,23 +57,23 @@ def test_a_row_holds_the_codes_of_the_last_tokens_up_to_one_factor_within_the_sp
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_no_pair_passes_the_lift_or_the_noise_of_the_bound(settings, ids):
+def test_no_pair_passes_the_margin_or_the_noise_of_the_bound(settings, ids):
     model, residual, width = settings.build(torch.float64), settings.residual, settings.widths[1]
     r = rows_before_block_two(model, ids)
     mixer = model.blocks[1].mixer
     with torch.no_grad():
         p, q = mixer.source(r).unflatten(-1, (N, width)), mixer.target(r).unflatten(-1, (N, width))
     separator = LENGTH + 1
-    lifts, largest_noise = [], 0.0
+    matched, largest_noise = [], 0.0
     for j in range(separator, ids.shape[1]):
         found = []
         for head in range(N):
             pairs = ops.plain_norm(p[:, : j + 1, head] + q[:, j, None, head]).exp()
             values = pairs[..., -residual.alphabet - 2 : -1]
             gap = values.amax(-1) - values.amin(-1)
-            matches = gap > 0.5 * theory.lift(settings, eta=0.0)
+            matches = gap > 0.5 * theory.margin(settings, eta=0.0)
             found.append(matches)
-            lifts.append(gap[matches])
+            matched.append(gap[matches])
             largest_noise = max(largest_noise, float(gap.masked_fill(matches, 0.0).max()))
         right = j - separator + 1
         votes = torch.stack(found)
@@ -82,8 +82,8 @@ def test_no_pair_passes_the_lift_or_the_noise_of_the_bound(settings, ids):
         assert not votes.any(), f"target {j} finds another source"
     assert largest_noise <= theory.noise(settings)
     assert largest_noise > theory.noise(settings) / 20
-    found, (least, most) = torch.cat(lifts), theory.votes(settings)
-    assert float(found.min()) >= least > theory.lift(settings) > 0
+    found, (least, most) = torch.cat(matched), theory.votes(settings)
+    assert float(found.min()) >= least > theory.margin(settings) > 0
     assert float(found.max()) <= most
     alike, same = theory.votes(settings, eta=0.0)
     assert alike == pytest.approx(same)
@@ -208,3 +208,8 @@ def test_tokens_and_delimiters_have_codes_of_their_own():
         used = torch.cat([codes[FIRST_LETTER:], codes[SEP][None]])
         assert len(used.unique(dim=0)) == alphabet + 1
         assert (used.abs() == 1).all()
+
+
+def test_the_margin_is_what_the_page_says_where_nothing_is_off():
+    settings = SETTINGS[0]
+    assert math.log1p(theory.margin(settings, eta=0.0)) == pytest.approx(math.sqrt(settings.widths[1] - 1))
