@@ -8,6 +8,7 @@ What is finished is not done again: an interrupted sitting goes on where it was,
 that, and the sitting goes on with the others.
 """
 
+import contextlib
 import fcntl
 import json
 from collections.abc import Callable, Sequence
@@ -20,11 +21,14 @@ from torch import nn
 
 from relnet import exam, report, tasks
 from relnet import train as training
+from relnet.report.verdict import SITTING, trained_task, values
 from relnet.train import StepRecord, TrainConfig, TrainResult
 
 FORMAT = 1
 # What tells one result from another.
-QUESTION = ("subject", "task", "train_length", "lr", "mode", "length", "seed")
+QUESTION = (*SITTING, "lr", "mode", "length", "seed")
+# The same of lines that do not tell what their model was trained on.
+UNTOLD = tuple(key for key in QUESTION if key != "trained_task")
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,11 @@ class Paper:
         return [(self.task, self.lengths), *((task, (task.length,)) for task in self.others)]
 
     @property
+    def questions(self) -> list[tuple[tasks.LetterTask, int, str]]:
+        """Each task, length and mode that is examined."""
+        return [(task, length, mode) for task, lengths in self.examined for length in lengths for mode in exam.MODES]
+
+    @property
     def context(self) -> int:
         """Tokens that a model needs for all of it."""
         return max(self.task.context, *(task.size(length) for task, lengths in self.examined for length in lengths))
@@ -82,7 +91,8 @@ def sit(
 
     seeds: of weights, training strings and exam items. num, batch_size: items a length and seed, asked at once.
     on_train: called with what is trained in words before each training; on_step, on_row: with each update, with each result.
-    ValueError for names that stand twice, and for a folder in which another candidate of the same name was trained.
+    ValueError before anything is trained: for names that stand twice, settings that training refuses, a candidate that cannot be built, and
+    a folder in which another candidate of the same name was trained.
     """
     folder = Path(folder)
     names = [candidate.name for candidate in candidates]
@@ -90,124 +100,128 @@ def sit(
         raise ValueError(f"names {', '.join(names)}: each candidate needs a name of its own")
     known = exam.ResultCache(folder / "known.jsonl")
     lines: list[dict[str, Any]] = []
-    for paper in papers:
-        for candidate in candidates:
-            for lr in lrs:
-                for seed in seeds:
-                    place = (
-                        folder / candidate.name / f"{paper.task.kind}-{paper.task.length}" / f"lr-{lr:g}-seed-{seed}"
-                    )
-                    if on_train is not None:
-                        on_train(
-                            f"{candidate.name}  {paper.task.kind} up to {paper.task.length}  lr {lr:g}  seed {seed}",
-                            paper,
-                        )
-                    told = replace(paper.train, lr=lr, seed=seed)
-                    identity, model = _begun(candidate, paper, told, place)
-                    facts = {
-                        "identity": identity,
-                        "train_length": paper.task.length,
-                        "lr": lr,
-                        "train_seed": seed,
-                        "alphabet": len(tasks.LETTERS),
-                    }
-                    try:
-                        result = _train(model, identity, paper, told, place, device, on_step)
-                    except FloatingPointError as error:
-                        why = f"diverged in training at lr {lr:g} ({str(error).partition(';')[0]})"
-                        rows = _unasked(candidate.name, paper.examined, seed, why, on_row)
-                        facts |= {"samples": told.steps * told.batch_size, "samples_to_99": None, "train_accuracy": 0.0}
-                    else:
-                        rows = []
-                        for task, lengths in paper.examined:
-                            try:
-                                rows += exam.evaluate(
-                                    exam.ModelSubject(model.eval(), name=candidate.name),
-                                    task,
-                                    lengths=lengths,
-                                    seeds=(seed,),
-                                    num=num,
-                                    batch_size=batch_size,
-                                    cache=known,
-                                    on_row=on_row,
-                                )
-                            except exam.NaNLogitsError:
-                                why = f"gives NaN, trained at lr {lr:g}"
-                                rows += _unasked(candidate.name, [(task, lengths)], seed, why, on_row)
-                        facts |= _training_facts(told, result)
-                    lines = add_lines(folder / "exam.jsonl", [{**asdict(row), **facts} for row in rows])
+    for one in _planned(candidates, papers, folder, lrs, seeds):
+        name, task = one.candidate.name, one.paper.task
+        lr, seed = one.settings.lr, one.settings.seed
+        if on_train is not None:
+            on_train(f"{name}  {task.kind} up to {task.length}  lr {lr:g}  seed {seed}", one.paper)
+        model = _built(one.candidate, one.paper, seed)
+        facts = {
+            "identity": one.identity,
+            "trained_task": task.name,
+            "train_length": task.length,
+            "lr": lr,
+            "train_seed": seed,
+            "alphabet": len(tasks.LETTERS),
+        }
+        subject = None
+        try:
+            result = _train(model, one, device, on_step)
+        except FloatingPointError as error:
+            why = f"diverged in training at lr {lr:g} ({str(error).partition(';')[0]})"
+            told = {
+                "samples": one.settings.steps * one.settings.batch_size,
+                "samples_to_99": None,
+                "train_accuracy": 0.0,
+            }
+        else:
+            why = f"gives NaN, trained at lr {lr:g}"
+            subject = exam.ModelSubject(model.eval(), name=name)
+            told = _training_facts(one.settings, result)
+        rows = []
+        for examined, length, mode in one.paper.questions:
+            row = exam.unasked(examined, name, mode, length, seed, why)
+            # NaN at one length says nothing of the others.
+            with contextlib.suppress(exam.NaNLogitsError):
+                if subject is not None:
+                    where = {"lengths": (length,), "modes": (mode,), "seeds": (seed,)}
+                    (row,) = exam.evaluate(subject, examined, **where, num=num, batch_size=batch_size, cache=known)
+            rows.append(row)
+            if on_row is not None:
+                on_row(row)
+        lines = add_lines(folder / "exam.jsonl", [{**asdict(row), **facts, **told} for row in rows])
     return lines
 
 
 def add_lines(path: Path, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Put results into a file of them, each in place of an earlier one to the same question, and return all that it holds.
 
+    An earlier one that does not tell what its model was trained on gives way to one that does and is the same in all else.
     The file is written whole or not at all, by one process at a time. ValueError where it holds anything else.
     """
-    new = {_question(line): line for line in lines}
+    new = {values(line, QUESTION): line for line in lines}
+    untold = {values(line, UNTOLD) for line in lines}
     path.parent.mkdir(parents=True, exist_ok=True)
     # Another exam in the same folder must not lose what this one adds.
     with open(path.with_name(f".{path.name}.lock"), "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         held = report.read_exam(path) if path.exists() else []
-        merged = [line for line in held if _question(line) not in new] + list(new.values())
+        kept = [
+            line
+            for line in held
+            if values(line, QUESTION) not in new
+            and (trained_task(line) is not None or values(line, UNTOLD) not in untold)
+        ]
+        merged = kept + list(new.values())
         training.write_atomically(path, "".join(json.dumps(line) + "\n" for line in merged).encode())
     return merged
 
 
-def _question(line: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(line.get(key) for key in QUESTION)
+@dataclass(frozen=True)
+class _Training:
+    """One that is to be done: of whom, on what, where, and all that decides the candidate for this paper in words."""
+
+    candidate: Candidate
+    paper: Paper
+    settings: TrainConfig
+    place: Path
+    identity: str
 
 
-def _begun(candidate: Candidate, paper: Paper, settings: TrainConfig, place: Path) -> tuple[str, nn.Module]:
-    """The candidate's identity for this paper and its model before training; ValueError where another one's training lies."""
+def _planned(
+    candidates: Sequence[Candidate], papers: Sequence[Paper], folder: Path, lrs: Sequence[float], seeds: Sequence[int]
+) -> list[_Training]:
+    """All trainings in their order; ValueError for whatever of them can be refused before the first one."""
+    planned = []
+    for paper in papers:
+        told = [replace(paper.train, lr=lr, seed=seed) for lr in lrs for seed in seeds]
+        for candidate in candidates:
+            code = exam.own_code(_built(candidate, paper, 0))
+            identity = f"{candidate.identity}, context {paper.context}" + (f", code {code[:16]}" if code else "")
+            for settings in told:
+                name = f"lr-{settings.lr:g}-seed-{settings.seed}"
+                place = folder / candidate.name / f"{paper.task.kind}-{paper.task.length}" / name
+                note = place / "candidate.json"
+                if note.exists() and (found := json.loads(note.read_text())["identity"]) != identity:
+                    raise ValueError(
+                        f"{place} holds a training of {found}, and {identity} is asked for; take another --out"
+                    )
+                planned.append(_Training(candidate, paper, settings, place, identity))
+    return planned
+
+
+def _built(candidate: Candidate, paper: Paper, seed: int) -> nn.Module:
+    """The candidate's model for this paper before training."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        model = candidate.build(paper.task.vocab_size, paper.context)
-    code = exam.own_code(model)
-    identity = f"{candidate.identity}, context {paper.context}" + (f", code {code[:16]}" if code else "")
-    note = place / "candidate.json"
-    if note.exists() and (found := json.loads(note.read_text())["identity"]) != identity:
-        raise ValueError(f"{place} holds a training of {found}, and {identity} is asked for; take another --out")
-    return identity, model
+        torch.manual_seed(seed)
+        return candidate.build(paper.task.vocab_size, paper.context)
 
 
-def _train(
-    model: nn.Module,
-    identity: str,
-    paper: Paper,
-    settings: TrainConfig,
-    place: Path,
-    device: str,
-    on_step: Callable[[StepRecord], None] | None,
-) -> TrainResult:
+def _train(model: nn.Module, told: _Training, device: str, on_step: Callable[[StepRecord], None] | None) -> TrainResult:
     def begin() -> None:
-        content = json.dumps({"format": FORMAT, "identity": identity}).encode()
-        training.write_atomically(place / "candidate.json", content)
+        content = json.dumps({"format": FORMAT, "identity": told.identity}).encode()
+        training.write_atomically(told.place / "candidate.json", content)
 
     return training.train(
-        model, paper.task, settings, place, device=device, on_start=begin, on_step=on_step, resume=place.exists()
+        model,
+        told.paper.task,
+        told.settings,
+        told.place,
+        device=device,
+        on_start=begin,
+        on_step=on_step,
+        resume=told.place.exists(),
     )
-
-
-def _unasked(
-    name: str,
-    examined: Sequence[tuple[tasks.LetterTask, tuple[int, ...]]],
-    seed: int,
-    why: str,
-    on_row: Callable[[exam.Row], None] | None,
-) -> list[exam.Row]:
-    """The rows of an exam that nobody sat."""
-    rows = [
-        exam.unasked(task, name, mode, length, seed, why)
-        for task, lengths in examined
-        for length in lengths
-        for mode in exam.MODES
-    ]
-    for row in rows:
-        if on_row is not None:
-            on_row(row)
-    return rows
 
 
 def _training_facts(settings: TrainConfig, result: TrainResult) -> dict[str, Any]:

@@ -120,18 +120,93 @@ def test_a_training_that_diverges_is_told_and_the_sitting_goes_on(tmp_path):
     assert "not asked: diverged in training" in " ".join(report.verdict(lines).split())
 
 
-def test_a_trained_model_that_gives_nan_is_told_and_the_sitting_goes_on(tmp_path, monkeypatch):
-    evaluate = exam.evaluate
+class NaNBeyond(torch.nn.Module):
+    """Logits of the last token alone, NaN from a number of tokens on."""
 
-    def broken(subject, task, **options):
-        if subject.name == "lstm":
-            torch.nn.init.constant_(subject.model.head.weight, torch.nan)
-        return evaluate(subject, task, **options)
+    def __init__(self, tokens):
+        super().__init__()
+        self.tokens = tokens
+        self.embedding, self.head = torch.nn.Embedding(29, 8), torch.nn.Linear(8, 29)
+        self.config = exam.pretrained.Shape(29, None)
+        self.num_parameters = 1
 
-    monkeypatch.setattr(exam, "evaluate", broken)
-    lines = sit(tmp_path, candidates("lstm", "causalrn"))
-    told = [(line["subject"], line["items"], line["note"]) for line in lines]
-    assert told == [("lstm", 0, "gives NaN, trained at lr 0.0005")] * 4 + [("causalrn", 5, "")] * 4
+    def forward(self, ids, state=None, mask=None):
+        seen = ids.shape[1] + (state or 0)
+        logits = self.head(self.embedding(ids))
+        return (logits * torch.nan if seen > self.tokens else logits), seen
+
+
+def test_of_a_trained_model_that_gives_nan_only_those_lengths_are_unasked_and_the_sitting_goes_on(tmp_path):
+    broken = protocol.Candidate("broken", lambda vocab, context: NaNBeyond(30), "broken")
+    rows = []
+    lines = sit(tmp_path, [broken, *candidates("causalrn")], lengths=(40, 4, 8), on_row=rows.append)
+    told = [(line["subject"], line["length"], line["items"], line["note"]) for line in lines]
+    assert told == [
+        *[("broken", 40, 0, "gives NaN, trained at lr 0.0005")] * 2,
+        *[("broken", length, 5, "") for length in (4, 4, 8, 8)],
+        *[("causalrn", length, 5, "") for length in (40, 40, 4, 4, 8, 8)],
+    ]
+    assert [(row.subject, row.length, row.mode, row.items) for row in rows] == [
+        tuple(line[key] for key in ("subject", "length", "mode", "items")) for line in lines
+    ]
+
+
+def test_what_was_trained_on_two_tasks_keeps_both_results_on_a_third(tmp_path):
+    third = DuplicatedNgram(9, "jelassi2024", ngram=2)
+    papers = [
+        replace(recipes.paper(name, QUICK, (8,)), others=(third,)) for name in ("copying-8", "unrepeated-copying-8")
+    ]
+    for _ in range(2):
+        lines = protocol.sit(candidates("causalrn"), papers, tmp_path, num=5, device="cpu")
+        assert [(line["task"], line["trained_task"]) for line in lines] == [
+            (task, trained)
+            for trained in ("copying-jelassi2024", "unrepeated-copying-4-jelassi2024")
+            for task in (trained, third.name)
+            for _ in exam.MODES
+        ]
+    assert len(best(lines)) == 8
+    shown = [row.strip() for row in report.verdict(lines, width=200).splitlines()]
+    for trained in ("copying-jelassi2024", "unrepeated-copying-4-jelassi2024"):
+        assert shown.count(f"trained on {trained}") == 1
+
+
+def test_lines_that_do_not_say_what_was_trained_give_way_to_those_that_do(tmp_path):
+    def line(task, items, **more):
+        return {"subject": "a", "task": task, "train_length": 8, "lr": 0.1, "mode": "free_running", "length": 9} | {
+            "seed": 0,
+            "items": items,
+            **more,
+        }
+
+    path = tmp_path / "exam.jsonl"
+    old = [line("copying", 1), line("duplicated-ngram-2", 2), line("duplicated-ngram-3", 3)]
+    protocol.add_lines(path, old)
+    elsewhere = line("copying", 4, trained_task="unrepeated")
+    assert protocol.add_lines(path, [elsewhere]) == [*old, elsewhere]
+    new = [line(task, 5, trained_task="copying") for task in ("copying", "duplicated-ngram-2")]
+    assert protocol.add_lines(path, new) == [old[2], elsewhere, *new]
+
+
+def test_what_can_be_refused_is_refused_before_the_first_training(tmp_path):
+    trained = []
+
+    def refuse(vocab_size, context):
+        raise ValueError(f"no model of {vocab_size} tokens")
+
+    with pytest.raises(ValueError, match="no model of 29 tokens"):
+        sit(
+            tmp_path,
+            [*candidates("causalrn"), protocol.Candidate("mine", refuse, "mine")],
+            on_train=lambda *told: trained.append(told),
+        )
+    with pytest.raises(ValueError, match="lr"):
+        sit(tmp_path, lrs=(1e-3, -1.0), on_train=lambda *told: trained.append(told))
+    sit(tmp_path / "held", candidates("lstm"))
+    other = replace(candidates("lstm")[0], identity="another one")
+    with pytest.raises(ValueError, match="another one"):
+        sit(tmp_path / "held", [*candidates("causalrn"), other], on_train=lambda *told: trained.append(told))
+    assert not trained
+    assert not (tmp_path / "causalrn").exists()
 
 
 def test_two_exams_in_one_folder_lose_none_of_each_others_lines(tmp_path):

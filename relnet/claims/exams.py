@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from relnet.claims.lines import Line, Results
 from relnet.claims.parts import Bounds, Part, bounds
 from relnet.report import exam_lines
-from relnet.report.verdict import FREE, best, groups, share
+from relnet.report.verdict import FREE, PASSED, best, groups, share, trained_task
 
 RECURRENT = ("lstm", "linear-causalrn", "linear-transformer", "mamba", "mamba2", "rwkv")
-PASSED = 0.95
 COPYING, PREFIX, SUFFIX, DUPLICATED = "copying", "prefix-lookup", "suffix-lookup", "duplicated-ngram"
 TASKS = {COPYING: "Copying", PREFIX: "PrefixLookup", SUFFIX: "SuffixLookup"}
 # The paper's exam packs its rows and scores whole strings.
@@ -108,12 +107,13 @@ class Exam:
 
 
 def exams(results: Results, task: str) -> list[Exam]:
-    """The exams of models that were trained on this task, one a size."""
+    """The exams of models that were trained on this task, as far as their lines tell, one a size."""
     asked = (task, DUPLICATED) if task == COPYING else (task,)
     sizes: dict[str, list[tuple[str, Line]]] = {}
     for size, file, line in _lines(results, task):
-        name = str(line["task"])
-        if line["mode"] == FREE and line["items"] and name.startswith(asked) and name.endswith(LAYOUT):
+        name, learned = str(line["task"]), trained_task(line)
+        of_task = learned is None or (learned.startswith(task) and learned.endswith(LAYOUT))
+        if of_task and line["mode"] == FREE and line["items"] and name.startswith(asked) and name.endswith(LAYOUT):
             sizes.setdefault(size, []).append((file, line))
     return [exam for found in sizes.values() if (exam := Exam(found, task)).lines]
 

@@ -26,4 +26,5 @@ def exam_lines(config: dict[str, Any], result: dict[str, Any], rows: Sequence[di
         "samples_to_99": None if reached is None else reached * told["batch_size"],
         "train_accuracy": result.get("final_accuracy"),
     }
-    return [{**row, **facts} for row in rows]
+    # A run sits the exam of its own task.
+    return [{**row, **facts, "trained_task": row["task"]} for row in rows]

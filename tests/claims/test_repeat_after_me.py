@@ -188,6 +188,17 @@ def test_j7_plants_ngrams():
     assert verdict("J7", plain | {"exact": 50}, *planted.values()) == "not tested"
 
 
+def test_models_that_were_trained_on_another_task_are_none_of_copying():
+    plain = exam("transformer-rope", 20, 20, 99)
+    planted = [exam("transformer-rope", 20, 20, 97 if n < 5 else 60, task=f"duplicated-ngram-{n}") for n in (4, 5)]
+    own = {"trained_task": "copying-jelassi2024"}
+    assert verdict("J7", plain | own, *(line | own for line in planted)) == "holds"
+    other = {"trained_task": "unrepeated-copying-4-jelassi2024"}
+    strange = [line | other | {"exact": 0} for line in (plain, *planted)]
+    assert verdict("J7", plain, *planted, *strange) == "holds"
+    assert verdict("J7", *strange) == "not tested"
+
+
 def lookup(suffix=20, beyond=99, **changes):
     """An LSTM and a Transformer, trained on up to 32 letters; suffix, beyond: the LSTM's exact, of prefixes at twice the length."""
     lines = [exam("lstm", 32, 32, suffix, task="suffix-lookup", **changes)]

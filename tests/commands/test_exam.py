@@ -15,6 +15,7 @@ from tests.exam.transformers_models import save, tiny
         (["--mixers", "causalrn", "--num", "0"], "--num 0: at least 1 wanted"),
         (["--mixers", "causalrn", "--batch-size", "0"], "--batch-size 0: at least 1 wanted"),
         (["--mixers", "causalrn", "--hf", "nowhere"], "nowhere"),
+        (["--mixers", "causalrn", "--hf-config", "mambo", "--max-steps", "2"], "mambo"),
         (["RUN", "--lrs", "0.1"], "a run sits the exam of its own task"),
         (["RUN", "--tasks", "copying-4"], "a run sits the exam of its own task"),
     ],

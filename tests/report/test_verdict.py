@@ -1,3 +1,4 @@
+import importlib
 import json
 
 import pytest
@@ -7,7 +8,7 @@ from relnet import report
 from relnet.report.ceilings import share_without_repeat
 from relnet.report.cells import MISSING
 from relnet.report.intervals import student, wilson
-from relnet.report.verdict import best, share
+from relnet.report.verdict import best, lost, share, trained_task
 
 
 def line(**changes):
@@ -113,8 +114,8 @@ def test_seeds_that_agree_do_not_make_a_share_certain():
 def test_a_model_that_never_stops_is_told_and_has_copied_nothing():
     endless = [line(stopped=0, ended=0, first_errors=[16] * 100), line(subject="other")]
     text = " ".join(report.verdict(endless).split())
-    assert "mine, copying-jelassi2024: never stops; no free-running answer holds an <EOS>." in text
-    assert "other, copying-jelassi2024: never stops" not in text
+    assert "mine, copying-jelassi2024 (trained up to 16): never stops; no free-running answer holds an <EOS>." in text
+    assert "other, copying-jelassi2024 (trained up to 16): never stops" not in text
     assert cells(endless)[11] == MISSING
     assert cells(endless, "other")[11] == "16"
 
@@ -122,6 +123,86 @@ def test_a_model_that_never_stops_is_told_and_has_copied_nothing():
 def test_a_score_that_no_column_shows_is_told_by_length():
     lines = [line(scorer="squad-f1", score=0.25, length=n, train_length=None) for n in (100, 200)]
     assert "squad-f1 100: 0.250, 200: 0.250" in " ".join(report.verdict(lines).split())
+
+
+def test_what_is_told_of_answers_is_of_the_rate_that_the_table_shows():
+    other = {"lr": 1e-2, "train_accuracy": 0.1}
+    endless = {"stopped": 0, "ended": 0}
+    shown, hidden = line(**endless), line(ties=7, scorer="squad-f1", score=0.25, note="cut off", **other)
+    text = " ".join(report.verdict([shown, hidden]).split())
+    assert "never stops" in text
+    assert not any(told in text for told in ("7 decisions", "squad-f1", "cut off"))
+    text = " ".join(report.verdict([line(ties=7, note="cut off"), hidden | endless]).split())
+    assert "in 7 decisions" in text
+    assert "length 16: cut off." in text
+    assert "never stops" not in text
+    lost = line(items=0, exact=0, note="diverged in training at lr 0.01", **other)
+    assert "length 16 was not asked: diverged in training at lr 0.01." in " ".join(
+        report.verdict([shown, lost]).split()
+    )
+
+
+def test_what_is_told_of_answers_is_told_by_trained_length():
+    lines = [line(stopped=0, ended=0, scorer="squad-f1", score=0.25, ties=3), line(train_length=8, length=8, ties=4)]
+    text = " ".join(report.verdict(lines).split())
+    assert "mine, copying-jelassi2024 (trained up to 16): never stops" in text
+    assert "mine, copying-jelassi2024 (trained up to 16): squad-f1 16: 0.250." in text
+    assert "mine, copying-jelassi2024 (trained up to 16): in 3 decisions" in text
+    assert "mine, copying-jelassi2024 (trained up to 8): in 4 decisions" in text
+    assert "up to 8): never stops" not in text
+
+
+def diverged(seed, **changes):
+    note = "diverged in training at lr 0.001 (update 3: loss nan)"
+    nothing = {"items": 0, "exact": 0, "samples_to_99": None, "train_accuracy": 0.0, "state_bytes": None}
+    made = line(seed=seed, note=note, **nothing, **changes)
+    return {key: value for key, value in made.items() if key != "parameters"}
+
+
+def test_seeds_that_diverged_are_told_at_the_row_and_named():
+    lines = [diverged(0), line(seed=1), line(seed=2)]
+    assert cells(lines)[3:7:3] == ["1,234", "100"]
+    assert cells(lines)[4] == ">3,200"
+    text = report.verdict(lines, width=200)
+    assert "1 of 3 seeds diverged" in [row.strip() for row in text.splitlines()]
+    told = " ".join(text.split())
+    assert "length 16 at seed 0 was not asked: diverged in training at lr 0.001 (update 3: loss nan)." in told
+    assert "seeds 0, 1, 2; interval: Student's t over seeds" in told
+    assert "a seed that was not asked is in no share and no interval." in told
+    text = report.verdict([line(seed=seed) for seed in range(3)])
+    assert not any(told in text for told in ("seeds diverged", "not asked"))
+
+
+def test_how_many_seeds_lack_answers_that_others_have():
+    too_long = [line(seed=seed, length=64, items=0, exact=0, note="needs 131 tokens") for seed in range(2)]
+    assert lost([line(seed=0), line(seed=1), *too_long]) == ""
+    assert lost([diverged(0), line(seed=1), *too_long]) == "1 of 2 seeds diverged"
+    nan = line(seed=0, length=8, items=0, exact=0, note="gives NaN, trained at lr 0.001")
+    assert lost([line(seed=0), line(seed=1), nan, line(seed=1, length=8)]) == "1 of 2 seeds did not give all answers"
+    assert lost([diverged(0), diverged(1)]) == ""
+
+
+def test_a_figure_says_where_seeds_are_missing_and_what_was_trained(tmp_path, monkeypatch):
+    told = []
+    module = importlib.import_module("relnet.report.exam_figures")
+    monkeypatch.setattr(module, "literal", lambda text: told.append(text) or text)
+    planted = {"task": "duplicated-ngram-2-jelassi2024", "trained_task": "copying-jelassi2024"}
+    lines = [line(seed=1), diverged(0), diverged(0, subject="none"), line(subject="other", **planted)]
+    assert len(report.exam_figures(lines, tmp_path)) == 3
+    assert told.count("mine, up to 16, 1 of 2 seeds diverged") == 2
+    assert told.count("other, copying-jelassi2024 up to 16") == 2
+    assert {"mine, 99 % not reached within", "other, copying-jelassi2024"} <= set(told)
+    assert not any(text.startswith("none") for text in told)
+
+
+def test_what_was_trained_is_the_task_examined_unless_it_is_said():
+    old = line()
+    assert trained_task(old) == "copying-jelassi2024"
+    assert trained_task(old | {"trained_task": "unrepeated"}) == "unrepeated"
+    assert trained_task(old | {"task": "duplicated-ngram-4-jelassi2024"}) is None
+    assert trained_task(old | {"train_length": None}) is None
+    new = line(lr=1e-2, train_accuracy=1.0, trained_task="copying-jelassi2024")
+    assert best([old, new]) == [new], "old and new lines are of one sitting"
 
 
 def test_a_model_taken_as_it_is_gets_a_line_a_length():

@@ -9,7 +9,7 @@ from typing import Any
 from relnet.report.page.grouping import Group, seed_of, trained_length
 from relnet.report.page.thinning import number, thinned
 from relnet.report.reading import Run
-from relnet.report.verdict import FORCED, FREE, Line, best, groups, share
+from relnet.report.verdict import FORCED, FREE, Line, best, groups, lost, share, trained_task
 
 # Points of the clock of a run: wall time hardly bends.
 CLOCK = 60
@@ -99,28 +99,33 @@ def clock(run: Run) -> dict[str, list[float]] | None:
 
 
 def length_charts(runs: Sequence[Run], grouped: Sequence[Group], sittings: Sequence[Line]) -> list[dict[str, Any]]:
-    """Charts of accuracy against length, one a task and trained length: {"task", "trained", "lines"}; some line has two lengths.
+    """Charts of accuracy against length, one a task and training: {"task", "trained", "on", "lost", "lines"}; some line has two lengths.
 
+    trained, on: up to which length, and on which task, if known. lost: of each line in which seeds are missing, how many in words.
     A line is {"label"} and for each of "free_running.exact", "free_running.letters", "teacher_forced.exact" and
     "teacher_forced.letters" a list of [length, percent, low, high]: mean and 95 % interval, over training seeds where there are several.
     """
-    asked: dict[tuple[str, int | None], dict[str, list[Line]]] = {}
+    asked: dict[tuple[str, int | None, str | None], dict[str, list[Line]]] = {}
     for group in grouped:
         for member in group.members:
             run, seed = runs[member], seed_of(runs[member])
             for row in run.exam:
                 line = {**row, "seed": (seed, row["seed"])} if len(group.members) > 1 else row
-                asked.setdefault((str(row["task"]), trained_length(run)), {}).setdefault(group.label, []).append(line)
+                # A run sits the exam of its own task.
+                key = (str(row["task"]), trained_length(run), str(row["task"]))
+                asked.setdefault(key, {}).setdefault(group.label, []).append(line)
     for line in best(sittings):
-        charts = asked.setdefault((str(line["task"]), line.get("train_length")), {})
+        charts = asked.setdefault((str(line["task"]), line.get("train_length"), trained_task(line)), {})
         charts.setdefault(str(line["subject"]), []).append(line)
     found = [
         {
             "task": task,
             "trained": trained,
+            "on": learned,
+            "lost": {label: missing for label, rows in lines.items() if (missing := lost(rows))},
             "lines": [{"label": label, **_points(rows)} for label, rows in lines.items()],
         }
-        for (task, trained), lines in asked.items()
+        for (task, trained, learned), lines in asked.items()
     ]
     return [chart for chart in found if any(len(line[f"{FREE}.exact"]) > 1 for line in chart["lines"])]
 

@@ -65,6 +65,7 @@ def _is_result(line: Line) -> bool:
         and 0 <= line["letters_right"] <= line["letters"]
         and all(line.get(name) is None or number(line[name]) is not None for name in MEASURED)
         and all(isinstance(line[name], str | int | float) for name in ("subject", "task", "mode", "seed"))
+        and isinstance(line.get("trained_task"), str | None)
     )
 
 

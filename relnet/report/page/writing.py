@@ -17,6 +17,7 @@ from relnet.report.page.elements import document, element
 from relnet.report.page.gathering import Gathered
 from relnet.report.page.grouping import grouped, run_labels
 from relnet.report.page.markup import maps, overview, run_details, section, unreadable, words
+from relnet.report.verdict import elsewhere
 
 GENERATOR = "relnet report"
 MARK = f'<meta name="generator" content="{GENERATOR}">'
@@ -202,8 +203,10 @@ def _lengths(charts: list[dict[str, Any]]) -> Element | None:
         if "target" in chart:
             caption = f"{chart['task']}: steps to {chart['target']:g} %"
         else:
-            trained = "" if chart["trained"] is None else f", trained on {chart['trained']}"
-            caption = f"{chart['task']}{trained}: right answers"
+            on = f"{chart['on']} up to " if elsewhere(chart["task"], chart["on"]) else ""
+            trained = "" if chart["trained"] is None else f", trained on {on}{chart['trained']}"
+            missing = "".join(f"; {label}: {words}" for label, words in chart["lost"].items())
+            caption = f"{chart['task']}{trained}: right answers{missing}"
         figures.append(_figure(f"length-{place}", caption))
     return section("lengths", "By length", note, controls, element("div", figures, class_="pair"))
 

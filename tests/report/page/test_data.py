@@ -198,6 +198,23 @@ def test_the_lines_of_an_exam_of_candidates_are_read_without_any_run(tmp_path, g
     assert [point[0] for point in chart["lines"][0]["free_running.exact"]] == [8, 16, 32]
 
 
+def test_a_chart_against_length_is_of_one_trained_task_and_says_where_seeds_are_missing(tmp_path):
+    shown, lines = {"task": "planted", "train_length": 16, "lr": 0.002}, []
+    for task in ("copying", "unrepeated"):
+        for seed, items in ((0, 100), (1, 100 if task == "copying" else 0)):
+            rows = [exam_row("free_running", length=length, seed=seed, items=items, exact=0) for length in (8, 16)]
+            lines += [row | shown | {"trained_task": task, "note": "" if items else "diverged"} for row in rows]
+    one, two = length_charts([], [], lines)
+    assert [(chart["on"], chart["lost"]) for chart in (one, two)] == [
+        ("copying", {}),
+        ("unrepeated", {"causalrn": "1 of 2 seeds diverged"}),
+    ]
+    (tmp_path / "exam.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = Tags(page(gather([tmp_path]), "title")).text
+    assert "planted, trained on copying up to 16: right answers" in told
+    assert "planted, trained on unrepeated up to 16: right answers; causalrn: 1 of 2 seeds diverged" in told
+
+
 def test_a_training_of_an_exam_is_named_by_its_candidate(tmp_path):
     for name in ("lr-0.002-seed-0", "lr-0.002-seed-1", "lr-0.02-seed-0"):
         path = make_run(tmp_path / "own" / "copying-16", name, config=False, exam=())
@@ -252,7 +269,11 @@ def replaced(value, path, junk):
 def test_no_value_in_a_file_keeps_the_page_from_being_made(tmp_path, file, junk):
     make_run(tmp_path / "runs", "good", log=2)
     bad = make_run(tmp_path / "runs", "bad", log=2)
-    path = sitting(tmp_path / "runs" / "exam", machine="m") / "exam.jsonl" if file == "sitting" else bad / file
+    path = (
+        sitting(tmp_path / "runs" / "exam", machine="m", trained_task="t") / "exam.jsonl"
+        if file == "sitting"
+        else bad / file
+    )
     *lines, last = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
     for place in leaves(json.loads(last)):
         path.write_text("\n".join([*lines, json.dumps(replaced(json.loads(last), place, junk))]) + "\n")
