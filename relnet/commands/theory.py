@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,15 @@ class Theory:
             path, figure = folder / "theory.jsonl", folder / "theory.png"
             if figure.exists():
                 raise ValueError(f"{folder} holds a finished relnet theory; take another --out")
-            asked = {"ngrams": list(self.ngrams), "lengths": list(self.lengths), "num": self.num, "seed": self.seed}
+            trained = report.read_results(self.results)
+            asked = {
+                "ngrams": list(self.ngrams),
+                "lengths": list(self.lengths),
+                "num": self.num,
+                "seed": self.seed,
+                # Rows are told apart by their places alone, and these decide who is measured.
+                "trained": f"{len(trained)} models, SHA-256 {sha256(json.dumps(trained).encode()).hexdigest()[:16]}",
+            }
             try:
                 done = report.read_theory(path) if path.exists() else []
             except ValueError:
@@ -69,7 +78,7 @@ class Theory:
                 "machine": machine(torch.device("cpu")),
                 "versions": versions(),
             }
-            questions = list(self._questions())
+            questions = list(self._questions(trained))
             for number, question in enumerate(questions[len(done) :], len(done) + 1):
                 status.print(f"{number} of {len(questions)}")
                 row = question()
@@ -80,7 +89,7 @@ class Theory:
             out.print(f"figure: {report.theory_figure(path, figure)}")
             out.print(f"JSON lines: {path}")
 
-    def _questions(self) -> Iterator[Callable[[], Row]]:
+    def _questions(self, trained: list[Row]) -> Iterator[Callable[[], Row]]:
         """What is measured, one row each, always in this order."""
         for name, kind in HAND_SET.items():
             for n in self.ngrams:
@@ -96,7 +105,7 @@ class Theory:
         for n in self.ngrams:
             for kappa in GAINS:
                 yield partial(_bound, theory.CopyingRN(n=n, kappa=kappa))
-        yield from self._capacities()
+        yield from self._capacities(trained)
 
     def _errors(self, subject: exam.ModelSubject, n: int, length: int) -> Row:
         """How a hand-set model does on uniform strings, and on strings without a repeat, teacher-forced and free-running."""
@@ -134,14 +143,14 @@ class Theory:
         found = {"n": settings.n, "length": length, "strings": len(strings), "right": right}
         return {"kind": "ablation", "change": change, "needed": needed, **found}
 
-    def _capacities(self) -> Iterator[Callable[[], Row]]:
+    def _capacities(self, results: list[Row]) -> Iterator[Callable[[], Row]]:
         """The hand-set models, the trained ones, and the papers' models that were not trained."""
         for name, kind in HAND_SET.items():
             settings = kind(n=self.ngrams[0])
             name = f"hand-set {name}, n {settings.n}"
             yield partial(_capacity, name, settings.config, max(self.lengths), always=True)
         known = set()
-        for one in report.read_results(self.results):
+        for one in results:
             config = run.config_from_json(json.dumps(one["config"]), f"{self.results}: {one['name']}")
             # Strings with a duplicated n-gram are a task of their own.
             if not isinstance(config.task, Copying) or isinstance(config.task, DuplicatedNgram):

@@ -13,7 +13,7 @@ from typing import Any
 
 from relnet.report.figures import COLOURS, LINES, png, write_new
 from relnet.report.reading import FORMAT, check_format, read_lines
-from relnet.report.verdict import FREE, PASSED, groups, whole
+from relnet.report.verdict import FREE, longest_copied
 
 Row = dict[str, Any]
 
@@ -31,7 +31,8 @@ def read_theory(path: str | Path) -> list[Row]:
 def read_results(folder: str | Path) -> list[Row]:
     """Read the trained models of a folder's *.jsonl (as `relnet report --json` writes them): name, config, examined, copied.
 
-    examined: lengths of free-running exams; copied: the longest with 95 % of its strings exact and ended, None where there is none.
+    examined: lengths of free-running exams; copied: the longest up to which 95 % of the strings are exact and end, as in the verdict of
+    an exam, None where there is none.
     A folder that is not there has none.
     """
     models = []
@@ -39,10 +40,8 @@ def read_results(folder: str | Path) -> list[Row]:
         for line in read_lines(path):
             if line.get("format") != FORMAT or not {"name", "config", "exam"} <= line.keys():
                 continue
-            exam = groups([row for row in line["exam"] if row["mode"] == FREE and row["items"]], "length")
-            counts = {n: (sum(map(whole, rows)), sum(row["items"] for row in rows)) for (n,), rows in exam.items()}
-            examined = sorted(counts)
-            copied = max((n for n, (right, items) in counts.items() if right >= PASSED * items), default=None)
+            examined = sorted({row["length"] for row in line["exam"] if row["mode"] == FREE and row["items"]})
+            copied = longest_copied(line["exam"])
             models.append({"name": line["name"], "config": line["config"], "examined": examined, "copied": copied})
     return models
 

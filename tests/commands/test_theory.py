@@ -114,6 +114,20 @@ def test_one_that_was_killed_goes_on_where_it_was(tmp_path, capsys, monkeypatch)
     assert measured(cut) == measured(tmp_path / "whole")
 
 
+def test_one_that_was_begun_with_other_results_is_not_gone_on_with(tmp_path, capsys):
+    arguments = ["theory", "--out", str(tmp_path / "out"), "--results", str(tmp_path / "results"), *QUICK]
+    assert cli.main(arguments) == 0
+    (tmp_path / "out" / "theory.png").unlink()
+    before = (tmp_path / "out" / "theory.jsonl").read_bytes()
+    # Its models would stand in the places of others.
+    trained(tmp_path / "results", {5: 100})
+    assert cli.main(arguments) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "'0 models, SHA-256 " in told
+    assert "'2 models, SHA-256 " in told
+    assert (tmp_path / "out" / "theory.jsonl").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -47,8 +47,10 @@ def test_copied_is_the_longest_length_that_is_nearly_always_exact_and_ended(tmp_
         row | {"length": 256, "items": 0},
     ]
     line = {"format": 1, "name": "a", "config": {}, "exam": exam}
-    write(tmp_path / "a.jsonl", line, line | {"name": "b", "exam": []}, {"other": 1})
-    first, second = read_results(tmp_path)
+    late = [*exam[:3], row | {"length": 64}]
+    write(tmp_path / "a.jsonl", line, line | {"name": "b", "exam": []}, {"other": 1}, line | {"exam": late})
+    first, second, third = read_results(tmp_path)
     assert (first["name"], first["copied"], first["examined"]) == ("a", 16, [8, 16, 32, 64])
     assert (second["copied"], second["examined"]) == (None, [])
+    assert third["copied"] == 16, "a longer one that passes after one that fails is not up to which it copies"
     assert read_results(tmp_path / "nowhere") == []
