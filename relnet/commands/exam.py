@@ -4,11 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
-from relnet import exam, report, run, tasks
+from relnet import report, run, tasks
 from relnet.commands.console import out, status
-from relnet.commands.sitting import CandidateOptions, Candidates
+from relnet.commands.sitting import CandidateOptions, Candidates, show_row
 from relnet.commands.sitting import examine as sit
 
 
@@ -70,12 +69,7 @@ class Exam:
                 data=self.data,
                 device=self.device,
                 # Results that are kept come in the table below.
-                on_row=lambda row: _show_row(row, out if self.data else status),
+                on_row=lambda row: show_row(row, out if self.data else status),
             )
         if not self.data:
             out.print(report.table(report.read_runs(self.runs)))
-
-
-def _show_row(row: exam.Row, console: Console) -> None:
-    share = f"{row.exact}/{row.items} strings exact" if row.items else row.note
-    console.print(f"{row.subject}  length {row.length}  seed {row.seed}  {row.mode}: {share}")

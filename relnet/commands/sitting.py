@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+from rich.console import Console
 
 from relnet import exam, protocol, recipes, report, run, tasks
 from relnet.commands.console import out, status
@@ -95,7 +96,7 @@ def examine(
 
         def show(row: exam.Row) -> None:
             shown.close()
-            _show(row)
+            show_row(row)
 
         # Those who are taken as they are come first: a wrong name or file is found before anything is trained.
         for name in asked.hf:
@@ -165,7 +166,7 @@ def _pretrained(
                 num=num,
                 batch_size=batch_size,
                 cache=known,
-                on_row=_show,
+                on_row=show_row,
             )
             continue
         if task in TEXT_TASKS:
@@ -175,7 +176,7 @@ def _pretrained(
             paper = recipes.paper(task, TrainConfig(), lengths)
             posed, grid = paper.task, paper.lengths
         rows += exam.evaluate(
-            subject, posed, lengths=grid, seeds=seeds, num=num, batch_size=batch_size, cache=known, on_row=_show
+            subject, posed, lengths=grid, seeds=seeds, num=num, batch_size=batch_size, cache=known, on_row=show_row
         )
     return rows
 
@@ -192,9 +193,10 @@ def _text_task(asked: Candidates, name: str, tokeniser: tasks.Tokeniser) -> task
     return replace(task, text=tokeniser.written(task.text))
 
 
-def _show(row: exam.Row) -> None:
+def show_row(row: exam.Row, console: Console = status) -> None:
+    """Print a result as soon as it is known, or why there is none."""
     share = f"{row.exact}/{row.items} exact" if row.items else row.note
-    status.print(f"{row.subject}  {row.task}  length {row.length}  seed {row.seed}  {row.mode}: {share}")
+    console.print(f"{row.subject}  {row.task}  length {row.length}  seed {row.seed}  {row.mode}: {share}")
 
 
 CandidateOptions = Annotated[Candidates, tyro.conf.arg(name="")]
