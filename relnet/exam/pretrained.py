@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from relnet.exam.soundness import check_causal
 from relnet.tasks import Tokeniser
 
 # Under which name a model takes and gives the state it goes on from.
@@ -80,8 +81,8 @@ class TransformersModel(nn.Module):
 def load_pretrained(name: str) -> TransformersModel:
     """Load a causal model from a folder that save_pretrained wrote, or from the hub by name.
 
-    ValueError where there is no such folder and no network, where its files are damaged, and where the folder lacks weights that the
-    model needs.
+    ValueError where there is no such folder and no network, where its files are damaged, where the folder lacks weights that the
+    model needs, and where the model reads what comes after, as encoders do.
     """
     transformers = _transformers()
     local = Path(name).is_dir()
@@ -97,7 +98,12 @@ def load_pretrained(name: str) -> TransformersModel:
     lost = sorted(found["missing_keys"]) + sorted(str(key) for key in found["mismatched_keys"])
     if lost:
         raise ValueError(f"{name} lacks weights that the model needs: {', '.join(lost[:5])}; save the whole model")
-    return TransformersModel(model.eval())
+    loaded = TransformersModel(model.eval())
+    try:
+        check_causal(loaded)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    return loaded
 
 
 def load_tokeniser(name: str) -> Tokeniser:
@@ -184,6 +190,9 @@ def _sizes(kind: str, width: int, depth: int, context: int) -> dict[str, Any]:
         # Its heads are of the inner width, 2 x width, and share keys and queries as in its paper: 8 groups would ask for 8 heads.
         heads = max(1, 2 * width // HEAD_WIDTH)
         sizes |= {"num_heads": heads, "head_dim": 2 * width // heads, "n_groups": 1}
+    if kind == "xlstm":
+        # The states that it begins from have keys as wide as values, whatever its config says, and heads of 64 (transformers 5.24).
+        sizes |= {"num_blocks": depth, "qk_dim_factor": 1.0}
     return sizes
 
 
@@ -198,12 +207,13 @@ def _shape_of(model: nn.Module) -> tuple[int | None, int | None]:
 
 
 def _try_out(model: TransformersModel) -> None:
-    """Read two tokens and a third one after them."""
+    """Read two tokens and a third one after them, and see that the model looks at none ahead."""
     ids = torch.zeros(1, 3, dtype=torch.int64)
     model.eval()
     with torch.no_grad():
         _, state = model(ids[:, :2])
         model(ids[:, 2:], state)
+    check_causal(model)
     model.train()
 
 

@@ -13,7 +13,8 @@ from tests.assertions import assert_close, assert_same_bits
 from tests.exam.transformers_models import save, tiny
 
 KINDS = pytest.mark.parametrize(
-    "kind", ["gpt_neox", "mamba", "llama", "rwkv", "mamba2", "falcon", "opt", "bart", "bert", "bert-generation"]
+    "kind",
+    ["gpt_neox", "mamba", "llama", "rwkv", "mamba2", "falcon", "opt", "bart", "bert", "bert-generation"],
 )
 
 
@@ -142,6 +143,15 @@ def test_weights_that_are_missing_are_an_error_that_names_them(tmp_path):
         exam.load_pretrained(str(tmp_path))
 
 
+def test_a_model_that_reads_what_comes_after_is_refused(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    config = transformers.BertConfig(vocab_size=29, max_position_embeddings=64, **sizes)
+    transformers.BertForMaskedLM(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"^{tmp_path}: an output changes with a later token"):
+        exam.load_pretrained(str(tmp_path))
+
+
 @pytest.mark.parametrize("left", [b"", b"\x08\x00\x00\x00\x00\x00\x00\x00{}", b"no weights at all, far from it", None])
 def test_damaged_weights_are_an_error_that_names_the_folder(tmp_path, left):
     save(tiny("gpt_neox"), tmp_path)
@@ -157,14 +167,18 @@ def test_an_architecture_that_transformers_lacks_is_refused():
         exam.untrained("mambo", 29, 64)
 
 
-@pytest.mark.parametrize("kind", ["opt", "bart", "xglm", "ctrl", "trocr", "gpt2", "llama", "mamba2"])
+@pytest.mark.parametrize("kind", ["opt", "bart", "xglm", "ctrl", "trocr", "gpt2", "llama", "mamba2", "xlstm"])
 def test_an_untrained_model_has_the_width_the_depth_and_the_mlp_that_are_asked_for(kind):
     model = exam.untrained(kind, 29, 64, width=64, depth=3)
     blocks = [part for part in model.modules() if isinstance(part, torch.nn.ModuleList)]
     assert max(map(len, blocks)) == 3
     shapes = {tuple(weight.shape) for weight in model.parameters() if weight.dim() == 2}
-    assert kind == "mamba2" or {(64, 256), (256, 64)} <= shapes
+    assert kind in ("mamba2", "xlstm") or {(64, 256), (256, 64)} <= shapes
     assert max(max(shape) for shape in shapes) <= (514 if kind == "mamba2" else 256)
+
+
+def test_an_xlstm_of_heads_of_64_can_sit_the_exam():
+    exam.check_model(exam.untrained("xlstm", 29, 64, width=128, depth=2), 40)
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "fuyu", "git", "llama4"])
