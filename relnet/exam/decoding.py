@@ -8,8 +8,9 @@ such ties are reported beside the predictions.
 
     N = items, P = tokens of a prompt, A = tokens of an answer, T = P + A - 1 = tokens a model reads, V = vocabulary
 
-Of the logits of all positions, (N, T, V), no more than a few rows are there at a time: with a vocabulary of 50,000 they are far larger
-than the model.
+Logits of all positions, (N, T, V), are far larger than the model with a vocabulary of 50,000. A model that takes `last` (relnet's own,
+nearly every one of transformers) computes those of the answer only, and free-running of one position; of any other one, no more than a
+few rows are there at a time teacher-forced, and free-running the prompts' all at once.
 """
 
 from collections.abc import Callable

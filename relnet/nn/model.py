@@ -117,9 +117,11 @@ class SequenceModel(nn.Module):
 
     logits (B, S, vocab_size), state = model(ids (B, S) int64, state=None, mask=None). mask (B, S) bool, True = real token; any integer
     may stand at a pad, and logits there are finite and unspecified. One call with T tokens equals any split into calls that hand on the
-    state. Weights are drawn from torch's global generator: torch.manual_seed before, for the same model again.
+    state. last=n: logits of the last n positions only, pads counted as any other, without computing the rest; the state is the same.
+    Weights are drawn from torch's global generator: torch.manual_seed before, for the same model again.
 
-    Raises ValueError for ids outside the vocabulary, more real tokens than `context`, an empty sequence, a mask or state that does not fit.
+    Raises ValueError for ids outside the vocabulary, more real tokens than `context`, an empty sequence, a mask or state that does not fit,
+    and a last under 1.
 
     >>> config = ModelConfig(vocab_size=29, width=16, depth=2, context=34, mixer=CausalRNConfig())
     >>> model = SequenceModel(config)
@@ -150,10 +152,12 @@ class SequenceModel(nn.Module):
         return sum(p.numel() for p in self.parameters() if id(p) not in embeddings)
 
     def forward(
-        self, ids: Tensor, state: ModelState | None = None, mask: Tensor | None = None
+        self, ids: Tensor, state: ModelState | None = None, mask: Tensor | None = None, last: int | None = None
     ) -> tuple[Tensor, ModelState | None]:
+        if last is not None:
+            check_size("last", last)
         x, state = self.features(ids, state, mask)
-        return self.head(x), state
+        return self.head(x if last is None else x[:, -last:]), state
 
     def features(
         self, ids: Tensor, state: ModelState | None = None, mask: Tensor | None = None

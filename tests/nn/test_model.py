@@ -205,6 +205,22 @@ def test_the_input_of_a_call_is_not_changed():
         assert_same_bits(x, random_values(2, 9, WIDTH), name)
 
 
+@pytest.mark.parametrize("name", ["causalrn", "linear-causalrn", "attention-rope", "lstm", "hybrid"])
+@pytest.mark.parametrize("mask", [None, MASK], ids=["whole", "padded"])
+def test_the_last_logits_are_those_of_all_and_the_state_is_the_same(name, mask):
+    model, ids = make_model(name), random_ids(2, 9)
+    logits, state = model(ids, None, mask)
+    more = random_ids(2, 4)
+    after, _ = model(more, state)
+    for last in (1, 3, 9, 20):
+        found, new_state = model(ids, None, mask, last=last)
+        assert_close(found, logits[:, -last:], 1e-6)
+        assert_close(model(more, new_state, last=last)[0], after[:, -last:], 1e-6)
+    for wrong in (0, -1, True, 1.5):
+        with pytest.raises(ValueError, match=f"last={wrong}; give an integer of at least 1"):
+            model(ids, last=wrong)
+
+
 COMPILED = ["causalrn", "linear-causalrn", "attention-rope", "linear-attention"]
 
 
@@ -233,6 +249,7 @@ def test_a_compiled_model_hands_on_its_state(name):
         first, state = compiled(ids[:, :5])
         rest, state = compiled(ids[:, 5:], state)
         assert_close(torch.cat([first, rest], 1), model(ids)[0], 1e-5)
+        assert_close(compiled(ids, last=2)[0], model(ids)[0][:, -2:], 1e-5)
 
 
 @pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(relnet.nn.__path__)])
