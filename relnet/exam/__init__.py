@@ -1,7 +1,8 @@
 """The exam: evaluates any subject on a task, teacher-forced and free-running. Trains nothing."""
 
 from relnet.exam.answering import answer_questions
-from relnet.exam.cache import ResultCache, model_content, own_code
+from relnet.exam.cache import ResultCache
+from relnet.exam.content import model_content, own_code
 from relnet.exam.decoding import NaNLogitsError, complete, free_running, teacher_forced
 from relnet.exam.evaluate import MODES, Row, evaluate, unasked
 from relnet.exam.images import ImageRow, evaluate_images

@@ -1,23 +1,24 @@
 """Question answering: a model reads a paragraph and a question and says an answer, scored by exact match and F1."""
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from relnet.exam.cache import ResultCache
 from relnet.exam.decoding import free_running, too_long
-from relnet.exam.evaluate import Row, known_row
+from relnet.exam.evaluate import Row, check_asked, known_or_asked
 from relnet.exam.states import state_bytes
-from relnet.exam.subject import ModelSubject, Subject
+from relnet.exam.subject import Subject
 from relnet.tasks import IGNORE, Items, ParagraphQuestion, Tokeniser
 from relnet.tasks.draws import streams
 from relnet.tasks.question_answering import exact_match, f1
 
-END = "\n"
+TASK, END = "question-answering", "\n"
 
 
 def answer_questions(
@@ -37,42 +38,37 @@ def answer_questions(
 
     bins: the most tokens a paragraph has, rising; a bin holds those above the bin before it, its own bound included. seeds: which
     questions of a bin, in random order. max_tokens: an answer ends at a line's end, whatever tokens write it, or here. cache: where known
-    rows of a `ModelSubject` are taken from, and new ones kept, if the tokenizer has an identity. The counts of letters are 0: what is
-    compared is words. ValueError for bins that do not rise and for no seed; a question that the tokenizer cannot write gives place to
-    another one and is counted in the note; a bin without questions, or too long for the model, has 0 items and a note.
+    rows of a `ModelSubject` are taken from, and new ones kept, if the tokenizer has an identity and the model a `content`. The counts of
+    letters are 0: what is compared is words. ValueError for bins that do not rise, an empty list, a number under 1 and a tokenizer of more
+    tokens than the model; a question that the tokenizer cannot write gives place to another one and is counted in the note; a bin without
+    questions, or too long for the model, has 0 items and a note.
     """
-    if not bins or list(bins) != sorted(set(bins)):
+    numbers = {"bin": min(bins, default=1), "num": num, "max_tokens": max_tokens, "batch_size": batch_size}
+    check_asked(subject, TASK, tokeniser.vocab_size, lists={"bins": bins, "seeds": seeds}, numbers=numbers)
+    if list(bins) != sorted(set(bins)):
         raise ValueError(f"bins {list(bins)}: rising numbers of tokens wanted")
-    if not seeds:
-        raise ValueError("seeds is empty: give at least one")
     sizes = {context: len(tokeniser.encode(context)) for context in {question.context for question in questions}}
-    rows = []
-    content = subject.content if cache and tokeniser.identity and isinstance(subject, ModelSubject) else None
-    for low, high in pairwise([0, *bins]):
-        held = [question for question in questions if low < sizes[question.context] <= high]
-        for seed in seeds:
-            chosen, skipped = _chosen(tokeniser, held, high, seed, num)
-            key = content and ResultCache.key(
-                content,
-                task="question-answering",
-                questions=hashlib.sha256(repr([question for question, _ in chosen]).encode()).hexdigest(),
-                tokeniser=[tokeniser.identity, tokeniser.prefix],
-                length=high,
-                seed=seed,
-                skipped=skipped,
-                max_tokens=max_tokens,
-            )
-            known = cache.get(key) if cache and key else None
-            if known:
-                row = known_row(known, subject)
-            else:
-                row = _row(subject, tokeniser, chosen, skipped, high, seed, max_tokens, batch_size)
-                if cache and key:
-                    cache.put(key, asdict(row))
-            rows.append(row)
-            if on_row is not None:
-                on_row(row)
-    return rows
+
+    def asked() -> Iterator[tuple[dict[str, Any], Callable[[], Row]]]:
+        for low, high in pairwise([0, *bins]):
+            held = [question for question in questions if low < sizes[question.context] <= high]
+            for seed in seeds:
+                chosen, skipped = _chosen(tokeniser, held, high, seed, num)
+                question = {
+                    "task": TASK,
+                    "questions": hashlib.sha256(repr([question for question, _ in chosen]).encode()).hexdigest(),
+                    "tokeniser": [tokeniser.identity, tokeniser.prefix],
+                    "length": high,
+                    "seed": seed,
+                    "skipped": skipped,
+                    "max_tokens": max_tokens,
+                }
+                yield (
+                    question,
+                    partial(_row, subject, tokeniser, chosen, skipped, high, seed, max_tokens, batch_size),
+                )
+
+    return known_or_asked(subject, asked(), cache if tokeniser.identity else None, on_row)
 
 
 def _chosen(
@@ -134,19 +130,16 @@ def _row(
     exact = [exact_match(text, right) for text, right in zip(said.values(), answers, strict=True)]
     scores = [f1(text, right) for text, right in zip(said.values(), answers, strict=True)]
     return Row(
-        task="question-answering",
+        task=TASK,
         subject=subject.name,
         mode="free_running",
         length=high,
         seed=seed,
         items=len(said),
-        letters=0,
-        letters_right=0,
         exact=sum(exact),
         stopped=ended,
         ended=ended,
         ties=num_ties,
-        first_errors=(),
         scorer="squad-f1",
         score=sum(scores) / len(scores) if scores else None,
         note="; ".join(filter(None, [passed, refusal])),

@@ -5,9 +5,10 @@ row do not depend on the batch size (but for rounding at ties, which the row cou
 """
 
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,16 @@ class Row:
     mode: str
     length: int
     seed: int
-    items: int
-    letters: int
-    letters_right: int
-    exact: int
-    stopped: int
-    ended: int
-    ties: int
-    first_errors: tuple[int, ...]
-    scorer: str
-    score: float | None
+    items: int = 0
+    letters: int = 0
+    letters_right: int = 0
+    exact: int = 0
+    stopped: int = 0
+    ended: int = 0
+    ties: int = 0
+    first_errors: tuple[int, ...] = ()
+    scorer: str = ""
+    score: float | None = None
     note: str = ""
     state_bytes: int | None = None
     format: int = 1
@@ -79,47 +80,107 @@ def evaluate(
     batch_size: the most items asked at once.
     modes: "teacher_forced", "free_running" or both; both get the same items.
     path: a file that each row is appended to as soon as it is known.
-    cache: where known rows of a `ModelSubject` are taken from, and new ones kept.
+    cache: where known rows of a `ModelSubject` are taken from, and new ones kept, if model and task can be told from all others:
+        the model has a `content`, a tokenizer its identity.
     on_row: called with each row as soon as it is known.
 
     ValueError for empty lengths, seeds or modes, a length, num or batch_size under 1, an unknown mode, a task with more
     tokens than the subject's vocabulary, and NaN logits.
     """
-    _check(subject, task, lengths, seeds, num, batch_size, modes)
-    rows = []
-    content = subject.content if cache and isinstance(subject, ModelSubject) else None
+    check_asked(
+        subject,
+        task.name,
+        task.vocab_size,
+        lists={"lengths": lengths, "seeds": seeds, "modes": modes},
+        numbers={"length": min(lengths, default=1), "num": num, "batch_size": batch_size},
+    )
+    for mode in modes:
+        if mode not in MODES:
+            raise ValueError(f"unknown mode {mode!r}: known ones are {', '.join(MODES)}")
+
+    cache = cache if cache is not None and _has_identity(task) else None
+    told = "" if cache is None else repr(task)
     with nullcontext() if path is None else appending(path) as file:
-        for length in lengths:
-            for seed in seeds:
-                for mode in modes:
-                    key = content and ResultCache.key(
-                        content, task=repr(task), mode=mode, length=length, seed=seed, num=num
-                    )
-                    known = cache.get(key) if cache and key else None
-                    if known:
-                        row = known_row(known, subject)
-                    else:
-                        row = _examine(subject, task, mode, length, seed, num, batch_size)
-                        if cache and key:
-                            cache.put(key, asdict(row))
-                    rows.append(row)
-                    if file is not None:
-                        file.write(row.to_json().encode() + b"\n")
-                        file.flush()
-                    if on_row is not None:
-                        on_row(row)
+
+        def tell(row: Row) -> None:
+            if file is not None:
+                file.write(row.to_json().encode() + b"\n")
+                file.flush()
+            if on_row is not None:
+                on_row(row)
+
+        asked = (
+            (
+                {"task": told, "mode": mode, "length": length, "seed": seed, "num": num},
+                partial(_examine, subject, task, mode, length, seed, num, batch_size),
+            )
+            for length in lengths
+            for seed in seeds
+            for mode in modes
+        )
+        return known_or_asked(subject, asked, cache, tell)
+
+
+def known_or_asked(
+    subject: Subject,
+    asked: Iterable[tuple[dict[str, Any], Callable[[], Row]]],
+    cache: ResultCache | None,
+    on_row: Callable[[Row], None] | None,
+) -> list[Row]:
+    """The rows of questions, each given as all that decides it but the model and as what asks it.
+
+    Known ones are taken from the cache, under the subject's present name, and new ones kept in it, where the subject has a content.
+    """
+    content = subject.content if cache is not None and isinstance(subject, ModelSubject) else None
+    rows = []
+    for question, ask in asked:
+        key = None if content is None else ResultCache.key(content, **question)
+        known = None if cache is None or key is None else cache.get(key)
+        if known is None:
+            row = ask()
+            if cache is not None and key is not None:
+                cache.put(key, asdict(row))
+        else:
+            kept: dict[str, Any] = {**known, "first_errors": tuple(known["first_errors"]), "subject": subject.name}
+            row = Row(**kept)
+        rows.append(row)
+        if on_row is not None:
+            on_row(row)
     return rows
+
+
+def check_asked(
+    subject: Subject,
+    task: str,
+    vocab_size: int,
+    *,
+    lists: Mapping[str, Sequence[Any]],
+    numbers: Mapping[str, int],
+) -> None:
+    """Refuse an empty list, a number under 1, and a subject that knows fewer tokens than a task needs: ValueError naming it."""
+    for what, values in lists.items():
+        if not values:
+            raise ValueError(f"{what} is empty: give at least one")
+    for what, value in numbers.items():
+        if value < 1:
+            raise ValueError(f"{what} {value}: at least 1 wanted")
+    if subject.vocab_size < vocab_size:
+        raise ValueError(
+            f"{subject.name} knows {subject.vocab_size} tokens, {task} needs {vocab_size}: "
+            "take a model that was made for the task"
+        )
 
 
 def unasked(task: Task | Tokenised, subject: str, mode: str, length: int, seed: int, note: str) -> Row:
     """The row of a subject that could not be asked, and why."""
-    return Row(task.name, subject, mode, length, seed, 0, 0, 0, 0, 0, 0, 0, (), task.scorer, None, note)
+    return Row(task=task.name, subject=subject, mode=mode, length=length, seed=seed, scorer=task.scorer, note=note)
 
 
-def known_row(row: dict[str, Any], subject: Subject) -> Row:
-    """A row of the cache, under the subject's present name."""
-    kept: dict[str, Any] = {**row, "first_errors": tuple(row["first_errors"]), "subject": subject.name}
-    return Row(**kept)
+def _has_identity(task: Task | Tokenised) -> bool:
+    """Whether what a task is written as belongs to no other one."""
+    if isinstance(task, Tokenised):
+        return bool(task.tokeniser.identity) and type(task.task).__repr__ is not object.__repr__
+    return type(task).__repr__ is not object.__repr__
 
 
 def _batches(
@@ -182,28 +243,3 @@ def _examine(
         note=note,
         state_bytes=size,
     )
-
-
-def _check(
-    subject: Subject,
-    task: Task | Tokenised,
-    lengths: Sequence[int],
-    seeds: Sequence[int],
-    num: int,
-    batch_size: int,
-    modes: Sequence[str],
-) -> None:
-    for name, values in (("lengths", lengths), ("seeds", seeds), ("modes", modes)):
-        if not values:
-            raise ValueError(f"{name} is empty: give at least one")
-    for name, least in (("length", min(lengths)), ("num", num), ("batch_size", batch_size)):
-        if least < 1:
-            raise ValueError(f"{name} {least}: at least 1 wanted")
-    for mode in modes:
-        if mode not in MODES:
-            raise ValueError(f"unknown mode {mode!r}: known ones are {', '.join(MODES)}")
-    if subject.vocab_size < task.vocab_size:
-        raise ValueError(
-            f"{subject.name} knows {subject.vocab_size} tokens, {task.name} needs {task.vocab_size}: "
-            "take a model that was made for the task"
-        )

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from relnet.exam.cache import model_content
+from relnet.exam.content import model_content
 
 
 class Subject(Protocol):
@@ -67,8 +67,8 @@ class ModelSubject:
         self._takes_last = "last" in inspect.signature(model.forward).parameters
 
     @property
-    def content(self) -> str:
-        """A hash of the model as it is now: class, configuration, every weight."""
+    def content(self) -> str | None:
+        """A hash of the model as it is now, None where it cannot be told from others: `model_content`."""
         return model_content(self.model)
 
     def logits(self, ids: Tensor, first: int = 0) -> Tensor:

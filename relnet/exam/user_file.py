@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+# The module of a user's file has a name that begins so.
+PREFIX = "relnet_user_"
 # Modules that were imported from beside a user's file: the next file may stand beside others of the same names.
 _beside: set[str] = set()
 
@@ -19,7 +21,7 @@ def find_function(spec: str) -> Callable[..., Any]:
     if not path.is_file() or not function:
         raise ValueError(f"{spec}: no such file; write --model FILE.py:FUNCTION")
     # Two files of one name are two modules.
-    name = f"relnet_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+    name = f"{PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     module_spec = importlib.util.spec_from_file_location(name, path)
     if module_spec is None or module_spec.loader is None:
         raise ValueError(f"{file} is no Python file; write --model FILE.py:FUNCTION")

@@ -135,3 +135,25 @@ def test_a_tokenizer_that_has_no_line_end_is_refused_by_a_task_that_ends_with_on
     spell = Tokeniser(lambda text: list(text.replace("\n", "").encode()), LETTERS.decode, 256)
     with pytest.raises(ValueError, match=r"cannot write '\\n', which ends an answer"):
         Tokenised(PhoneBook(), spell)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_tokens": 0}, "max_tokens 0: at least 1"),
+        ({"batch_size": 0}, "batch_size 0: at least 1"),
+        ({"num": 0}, "num 0: at least 1"),
+        ({"bins": [0, 20]}, "bin 0: at least 1"),
+        ({"bins": []}, "bins is empty"),
+    ],
+)
+def test_impossible_exams_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        exam.answer_questions(Knowing(b" cat\n"), LETTERS, questions("a cat"), **{"bins": [20], **arguments})
+
+
+def test_a_tokenizer_of_more_tokens_than_the_model_is_refused_by_the_models_name():
+    subject = Knowing(b" cat\n")
+    subject.vocab_size = 255
+    with pytest.raises(ValueError, match="knowing knows 255 tokens, question-answering needs 256"):
+        exam.answer_questions(subject, LETTERS, questions("a cat"), bins=[20])

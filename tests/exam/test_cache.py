@@ -1,20 +1,27 @@
 import dataclasses
 import json
-import subprocess
-import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import relnet
 from relnet import exam, nn
-from relnet.tasks import Copying, ParagraphQuestion, Tokeniser
+from relnet.ops import cpu_library
+from relnet.tasks import Copying, ParagraphQuestion, Tokenised, Tokeniser, UniformCopy
+from tests.exam.copiers import Copier
 
 
 def model(seed=0, **changes):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.SequenceModel(nn.ModelConfig(29, 16, 1, 40, nn.AttentionConfig(**changes)))
+
+
+def of_bytes():
+    torch.manual_seed(0)
+    return nn.SequenceModel(nn.ModelConfig(256, 16, 1, None, nn.AttentionConfig(), positions="none"))
 
 
 class Counting(exam.ModelSubject):
@@ -101,65 +108,83 @@ def test_one_weight_and_one_version_make_another_key(monkeypatch):
     assert key != exam.ResultCache.key("content", task="t", length=3)
 
 
-class Scaled(torch.nn.Module):
-    def __init__(self, **plain):
-        super().__init__()
-        self.inner = torch.nn.Linear(2, 2)
-        vars(self).update(plain)
+class Sealed(torch.nn.Linear):
+    """Holds what no hash can tell from another one's."""
+
+    def __init__(self):
+        super().__init__(2, 2)
+        self.config, self.lock = nn.ModelConfig(29, 16, 1, 40, nn.AttentionConfig()), threading.Lock()
+        self.copier = Copier()
+
+    def forward(self, ids, state=None):
+        seen = ids if state is None else torch.cat([state, ids], 1)
+        return self.copier.logits(seen)[:, -ids.shape[1] :], seen
 
 
-def test_plain_attributes_are_part_of_a_models_content():
-    def content(**plain):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return exam.model_content(Scaled(**plain).eval())
+def test_a_model_that_cannot_be_told_from_others_is_always_asked(tmp_path):
+    cache = exam.ResultCache(tmp_path / "cache.jsonl")
+    for _ in range(2):
+        subject = Counting(Sealed())
+        assert [row.exact for row in ask(cache, subject)] == [10, 10]
+        assert subject.asked == 20
+    assert not cache.path.exists()
 
-    values = [
-        1,
-        -1,
-        1.5,
-        "one",
-        None,
-        True,
-        (1, 2),
-        {"a": 1},
-        {"a": 2},
-        [torch.ones(2)],
-        [torch.zeros(2)],
-        torch.float32,
+
+@pytest.mark.parametrize("identity", ["", "bytes"])
+def test_a_tokenizer_without_an_identity_gets_no_known_answer(tmp_path, identity):
+    reader = Reading(of_bytes())
+    for flip in (0, 128):
+        # The same letters, and other tokens for them.
+        spell = Tokeniser(
+            lambda text, flip=flip: [byte ^ flip for byte in text.encode()],
+            lambda ids, flip=flip: bytes(token ^ flip for token in ids).decode("latin-1"),
+            256,
+            (),
+            identity and f"{identity} {flip}",
+        )
+        for _ in range(2):
+            before = reader.read_prompts
+            asked = {"task": Tokenised(UniformCopy(), spell), "lengths": [3], "num": 4, "modes": ["free_running"]}
+            ask(exam.ResultCache(tmp_path / "cache.jsonl"), reader, **asked)
+            asked_again = reader.read_prompts - before
+        assert (asked_again == 0) == bool(identity)
+
+
+def test_a_task_that_is_written_by_where_it_lies_gets_no_known_answer(tmp_path):
+    class Plain:
+        def __init__(self):
+            self._task = Copying(length=4)
+
+        def __getattr__(self, name):
+            return getattr(self._task, name)
+
+    cache = exam.ResultCache(tmp_path / "cache.jsonl")
+    ask(cache, Counting(model()), task=Plain())
+    assert not cache.path.exists()
+
+
+def test_source_and_kernels_are_part_of_relnets_code(tmp_path, monkeypatch):
+    package, library = tmp_path / "relnet", tmp_path / "elsewhere" / "librelnet_kernels.so"
+    files = [
+        package / "__init__.py",
+        package / "ops" / "kernels" / "linear.cpp",
+        package / "ops" / "kernels" / "simd.h",
+        library,
     ]
-    found = [content(alpha=value) for value in values]
-    assert len(set(found)) == len(values)
-    assert found == [content(alpha=value) for value in values]
-    assert content(alpha=object()) == content(alpha=object()), "an address is no content"
-
-
-@pytest.mark.parametrize("place", ["mixer.py", "package/layers.py", "package/inner/functions.py", "beside.py"])
-def test_the_code_of_a_models_classes_is_part_of_its_content(tmp_path, place):
-    """Wherever in the file, in its package or beside it the change is made."""
-    files = {
-        "mixer.py": "import beside\nfrom package.layers import Layer\nclass Mixer(Layer):\n    pass\n",
-        "beside.py": "FACTOR = 1\n",
-        "package/__init__.py": "",
-        "package/layers.py": "import torch\nfrom package.inner.functions import f\nclass Layer(torch.nn.Module):\n    forward = f\n",
-        "package/inner/__init__.py": "",
-        "package/inner/functions.py": "def f(self, x):\n    return x\n",
-    }
-    script = (
-        "import mixer\nfrom relnet import exam\nprint(exam.own_code(mixer.Mixer()), exam.model_content(mixer.Mixer()))"
-    )
-    told = []
-    for change in ("", "", "\nCHANGED = 1\n"):
-        for name, content in files.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content + (change if name == place else ""))
-        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-        told.append(done.stdout.split())
-    assert told[0] == told[1]
-    assert told[0][0] != told[2][0]
-    assert told[0][1] != told[2][1]
-    assert exam.own_code(model()) == "", "relnet's and PyTorch's are told otherwise"
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("before")
+    monkeypatch.setattr(relnet, "__file__", str(files[0]))
+    monkeypatch.setattr(cpu_library, "missing", lambda: None)
+    monkeypatch.setattr(cpu_library, "library", lambda: SimpleNamespace(_name=str(library)))
+    code = exam.cache._code_of_relnet.__wrapped__
+    found = [code()]
+    for file in files:
+        file.write_text("after")
+        found.append(code())
+    assert len(set(found)) == len(found)
+    monkeypatch.setattr(cpu_library, "missing", lambda: "not built")
+    assert code() not in found, "then PyTorch computes"
 
 
 def test_rows_come_back_as_they_were(tmp_path):
@@ -170,9 +195,7 @@ def test_rows_come_back_as_they_were(tmp_path):
 
 
 def test_known_answers_to_paragraph_questions_are_kept_by_questions_tokenizer_and_model(tmp_path):
-    torch.manual_seed(0)
-    shape = nn.ModelConfig(256, 16, 1, None, nn.AttentionConfig(), positions="none")
-    reader = Reading(nn.SequenceModel(shape))
+    reader = Reading(of_bytes())
     questions = [
         ParagraphQuestion("1", "a cat sat", "Who?", ("cat",)),
         ParagraphQuestion("2", "cats", "Who?", ("cats",)),
