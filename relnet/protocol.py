@@ -85,19 +85,23 @@ def sit(
     device: str = "auto",
     on_train: Callable[[str, Paper], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
+    on_ask: Callable[[str], None] | None = None,
     on_row: Callable[[exam.Row], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Train and examine; returns all lines of FOLDER/exam.jsonl, which new results are put into after each training.
 
     seeds: of weights, training strings and exam items. num, batch_size: items a length and seed, asked at once.
-    on_train: called with what is trained in words before each training; on_step, on_row: with each update, with each result.
-    ValueError before anything is trained: for names that stand twice, settings that training refuses, a candidate that cannot be built, and
-    a folder in which another candidate of the same name was trained.
+    on_train, on_ask: called with what is trained, or asked, in words before it is; on_step, on_row: with each update, with each result.
+    ValueError before anything is trained: for names that stand twice, no learning rates or no seeds, settings that training refuses, a
+    candidate that cannot be built, and a folder in which another candidate of the same name was trained.
     """
     folder = Path(folder)
     names = [candidate.name for candidate in candidates]
     if len(set(names)) != len(names):
         raise ValueError(f"names {', '.join(names)}: each candidate needs a name of its own")
+    for what, given in (("learning rate", lrs), ("seed", seeds)):
+        if not given:
+            raise ValueError(f"no {what} given: at least one wanted")
     known = exam.ResultCache(folder / "known.jsonl")
     lines: list[dict[str, Any]] = []
     for one in _planned(candidates, papers, folder, lrs, seeds):
@@ -130,6 +134,8 @@ def sit(
             told = _training_facts(one.settings, result)
         rows = []
         for examined, length, mode in one.paper.questions:
+            if on_ask is not None:
+                on_ask(f"{name}  {examined.name}  length {length:,}  {mode}")
             row = exam.unasked(examined, name, mode, length, seed, why)
             # NaN at one length says nothing of the others.
             with contextlib.suppress(exam.NaNLogitsError):

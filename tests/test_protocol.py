@@ -104,6 +104,20 @@ def test_a_folder_is_not_gone_on_with_by_another_candidate_of_the_same_name(tmp_
         sit(tmp_path, [other])
     with pytest.raises(ValueError, match="each candidate needs a name of its own"):
         sit(tmp_path, candidates("lstm", "lstm"))
+    for given in ({"lrs": ()}, {"seeds": ()}):
+        with pytest.raises(ValueError, match="given: at least one wanted"):
+            sit(tmp_path, **given)
+
+
+def test_what_is_asked_is_told_before_it_is_known(tmp_path):
+    told = []
+    sit(tmp_path, on_ask=told.append, on_row=lambda row: told.append(row.length))
+    assert told == [
+        said
+        for length in (2, 4)
+        for mode in ("teacher_forced", "free_running")
+        for said in (f"causalrn  copying-jelassi2024  length {length}  {mode}", length)
+    ]
 
 
 def test_a_training_that_diverges_is_told_and_the_sitting_goes_on(tmp_path):

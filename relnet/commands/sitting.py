@@ -94,6 +94,10 @@ def examine(
         def step(record: StepRecord) -> None:
             progress(record)
 
+        def ask(what: str) -> None:
+            shown.close()
+            shown.enter_context(status.status(f"asking {what}"))
+
         def show(row: exam.Row) -> None:
             shown.close()
             show_row(row)
@@ -116,6 +120,7 @@ def examine(
                 device=device,
                 on_train=start,
                 on_step=step,
+                on_ask=ask,
                 on_row=show,
             )
         shown.close()
