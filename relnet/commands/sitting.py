@@ -104,10 +104,8 @@ def examine(
 
         # Those who are taken as they are come first: a wrong name or file is found before anything is trained.
         for name in asked.hf:
-            rows = _pretrained(
-                asked, name, lengths, seeds, num, batch_size, device, exam.ResultCache(folder / "known.jsonl")
-            )
-            lines = protocol.add_lines(folder / "exam.jsonl", [asdict(row) for row in rows])
+            found = _pretrained(asked, name, lengths, seeds, num, batch_size, device, folder)
+            lines = protocol.add_lines(folder / "exam.jsonl", found)
         if trained:
             lines = protocol.sit(
                 trained,
@@ -146,13 +144,16 @@ def _pretrained(
     num: int,
     batch_size: int,
     device: str,
-    known: exam.ResultCache,
-) -> list[exam.Row]:
-    """A pretrained model on each task, letters by its own ids and text by its tokenizer."""
+    folder: Path,
+) -> list[dict[str, Any]]:
+    """Lines of a pretrained model on each task, letters by its own ids and text by its tokenizer."""
     # It tells transformers of relnet's own architecture. Without transformers, what comes next says what to install.
     with contextlib.suppress(ImportError):
         importlib.import_module("relnet.hf")
     model = exam.load_pretrained(name).to(choose_device(device))
+    identity = f"content {exam.model_content(model)}"
+    _refuse_another(folder / "exam.jsonl", name, identity)
+    known = exam.ResultCache(folder / "known.jsonl")
     subject = exam.ModelSubject(model, name=name)
     rows: list[exam.Row] = []
     for task in asked.tasks or ("uniform-copy", "phone-book"):
@@ -183,7 +184,14 @@ def _pretrained(
         rows += exam.evaluate(
             subject, posed, lengths=grid, seeds=seeds, num=num, batch_size=batch_size, cache=known, on_row=show_row
         )
-    return rows
+    return [asdict(row) | {"identity": identity} for row in rows]
+
+
+def _refuse_another(path: Path, name: str, identity: str) -> None:
+    """Refuse a folder with answers of another model of this name, as a model that was saved anew in its place is."""
+    held = report.read_exam(path) if path.exists() else []
+    if any(line["subject"] == name and line.get("identity", identity) != identity for line in held):
+        raise ValueError(f"{path} holds answers of another model that was named {name}; take another --out")
 
 
 def _text_task(asked: Candidates, name: str, tokeniser: tasks.Tokeniser) -> tasks.TextTask:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from tokenizers import Tokenizer, normalizers
 
 from relnet import cli
@@ -41,3 +42,20 @@ def test_a_tokenizer_that_lowers_letters_is_asked_to_copy_what_it_reads(tmp_path
     assert cli.main(["exam", "--hf", str(folder), *asked]) == 0, capsys.readouterr().err
     lines = [json.loads(line) for line in (out / "exam.jsonl").read_text().splitlines()]
     assert [line["items"] for line in lines] == [5, 5]
+
+
+def test_a_model_that_took_another_ones_place_does_not_take_its_results(tmp_path, capsys):
+    folder, out = tmp_path / "model", tmp_path / "exam"
+    asked = ["exam", "--hf", str(folder), "--tasks", "uniform-copy", "--num", "3", "--device", "cpu", "--out", str(out)]
+    model = tiny("gpt_neox", vocab_size=100, context=300)
+    save(model, folder)
+    for length in ("3", "4"):
+        assert cli.main([*asked, "--lengths", length]) == 0, capsys.readouterr().err
+    before = (out / "exam.jsonl").read_text()
+    assert len(before.splitlines()) == 4
+    with torch.no_grad():
+        next(model.parameters()).mul_(2)
+    save(model, folder)
+    assert cli.main([*asked, "--lengths", "3"]) == 2
+    assert f"holds answers of another model that was named {folder}; take another --out" in capsys.readouterr().err
+    assert (out / "exam.jsonl").read_text() == before
