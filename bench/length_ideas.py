@@ -2,7 +2,7 @@
 
     python bench/length_ideas.py RUNS --json results/length-ideas.jsonl --ideas base uniform --steps 1500
 
-Each idea is `relnet train long-copying --head-width 192 --before 0` with the changes that SETTINGS has for it, as its lines have them too,
+Each idea is `relnet train long-copying --head-width 192 --before 0 --openings 0` with the changes that SETTINGS has for it, as its lines have them too,
 trained for --steps updates (1.5 to 5 minutes per 1,000 on one core) and examined on strings of 20 to 320 letters that repeat no 4-gram.
 What RUNS holds is not trained again, and what the file holds is not written again.
 """
@@ -19,7 +19,7 @@ from relnet.report.reading import read_lines
 
 LENGTHS = (20, 40, 80, 200, 320)
 # Changes of BASE's arguments: the recipe without what these ideas brought to it.
-BASE: dict[str, Any] = {"head_width": 192, "before": 0}
+BASE: dict[str, Any] = {"head_width": 192, "before": 0, "openings": 0.0}
 SETTINGS: dict[str, dict[str, Any]] = {
     "base": {},
     "head of 64 in block 2": {"head_width": 64},

@@ -14,7 +14,7 @@ def test_the_model_gathers_in_windows_and_then_looks_everywhere_at_any_length():
     assert look_up.windows is None
     assert config.model.positions == "none"
     assert config.model.context is None
-    assert config.task == UnrepeatedCopying(length=20, layout="jelassi2024", min_length=5, before=80)
+    assert config.task == UnrepeatedCopying(length=20, layout="jelassi2024", min_length=5, openings=0.1, before=120)
     # What it keeps grows with the string, or none so long could be copied.
     assert longest_string_of(nn.SequenceModel(recipes.long_copying(**SMALL).model)) == float("inf")
 
