@@ -2,9 +2,9 @@
 
     python bench/length_ideas.py RUNS --json results/length-ideas.jsonl --ideas base uniform --steps 1500
 
-Each idea is `relnet train long-copying --head-width 192 --before 0 --openings 0` with the changes that SETTINGS has for it, as its lines have them too,
-trained for --steps updates (1.5 to 5 minutes per 1,000 on one core) and examined on strings of 20 to 320 letters that repeat no 4-gram.
-What RUNS holds is not trained again, and what the file holds is not written again.
+Each idea is `relnet train long-copying --head-width 192 --before 0 --openings 0` with the changes that SETTINGS has for it, which its lines
+have too, trained for --steps updates (1.5 to 5 minutes per 1,000 on one core) and examined on strings of 20 to 320 letters that repeat no
+4-gram. What RUNS holds is not trained again, and what the file holds is not written again.
 """
 
 import argparse
