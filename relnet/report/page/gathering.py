@@ -48,7 +48,7 @@ def gather(paths: Iterable[str | Path], patient: bool = False) -> Gathered:
             continue
         places = run_places(path)
         if not places and not lines and not patient:
-            raise ValueError(f"{path} holds neither a run folder nor results of an exam")
+            raise ValueError(f"{path} is not a run folder, nor does it hold any, nor results of an exam")
         for place in places:
             if place.resolve() not in seen:
                 seen.add(place.resolve())
