@@ -159,7 +159,8 @@ class Attention(Mixer):
             bias = self.bias(pairs, real, scores.dtype)
             return (scores if bias is None else scores + bias).softmax(-1) @ value
         if square:
-            return F.scaled_dot_product_attention(query, key, value, is_causal=pairs.num_targets > 1)
+            # A constant, also for one target, which sees itself: compiled for any length, a comparison would be no bool.
+            return F.scaled_dot_product_attention(query, key, value, is_causal=True)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=self.bias(pairs, real, query.dtype))
 
 
