@@ -151,10 +151,10 @@ def _pretrained(
     with contextlib.suppress(ImportError):
         importlib.import_module("relnet.hf")
     model = exam.load_pretrained(name).to(choose_device(device))
-    identity = f"content {exam.model_content(model)}"
+    subject = exam.ModelSubject(model, name=name)
+    identity = f"content {subject.content}"
     _refuse_another(folder / "exam.jsonl", name, identity)
     known = exam.ResultCache(folder / "known.jsonl")
-    subject = exam.ModelSubject(model, name=name)
     rows: list[exam.Row] = []
     for task in asked.tasks or ("uniform-copy", "phone-book"):
         if task == "question-answering":
