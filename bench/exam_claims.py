@@ -1,18 +1,21 @@
-"""Claims J5 to J8 of "Repeat After Me" (arXiv 2402.01032) at the size of a CPU: eight models, trained on up to 20 letters.
+"""Claims J5 to J8 of "Repeat After Me" (arXiv 2402.01032) at the size of a CPU: eight models, trained on up to 20 letters, or --length.
 
     copying             samples until 99 % (J5), longer strings (J6), strings with a duplicated n-gram for n = 2 to 8 (J7)
     prefix and suffix lookup of 3-grams, longer strings (J8)
 
 Width 128, no learned positions: Transformers of 2 blocks (8 heads, MLP of 512) by four ways to know positions, LSTM of 2 layers, CausalRN,
-Linear CausalRN and Mamba of 4 blocks. One seed, Adam at 1e-3, batches of 32 packed rows, until 99 % has stayed for 20 updates or --steps.
+Linear CausalRN and Mamba of 4 blocks. One seed, Adam at 1e-3, batches of 32 packed rows, until 99 % has stayed for 20 updates or --steps;
+with --anneal all steps, the learning rate falling to 0 by a cosine, for models that know what they were trained on.
 
     python bench/exam_claims.py RUNS --json results/exam.jsonl --models causalrn transformer-hard-alibi --tasks copying
+    python bench/exam_claims.py RUNS --json results/exam-10.jsonl --length 10 --anneal --steps 4000
 
 What RUNS holds is not trained again, and an interrupted training goes on; new lines take the place of earlier ones. --tables trains nothing
 and prints what the file holds as the tables of results/exam.md.
 """
 
 import argparse
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -27,8 +30,9 @@ from relnet.report.verdict import FREE, best, samples_to_99, share, trained_task
 from relnet.train import TrainConfig
 from relnet.train.log import versions
 
-WIDTH, LENGTH, NUM = 128, 20, 128
-LENGTHS = (10, 20, 25, 30, 40, 60, 80)
+WIDTH, NUM = 128, 128
+# In trained lengths.
+ASKED = (0.5, 1, 1.25, 1.5, 2, 3, 4, 20)
 NGRAMS = (2, 3, 4, 5, 6, 8)
 MIXERS: dict[str, tuple[nn.CausalMixerConfig, int, int | None]] = {
     **{
@@ -57,13 +61,19 @@ def candidate(name: str) -> protocol.Candidate:
     return protocol.Candidate(name, build, f"{mixer}, width {WIDTH}, depth {depth}, MLP {mlp}, no positions")
 
 
-def papers(steps: int) -> dict[str, protocol.Paper]:
+def papers(length: int = 20, steps: int = 1000, anneal: bool = False) -> dict[str, protocol.Paper]:
     train = TrainConfig(steps=steps, batch_size=32, checkpoint_every=100)
-    duplicates = tuple(tasks.DuplicatedNgram(LENGTH, "jelassi2024", ngram=ngram) for ngram in NGRAMS)
+    if anneal:
+        train = dataclasses.replace(train, schedule="cosine", stay=steps)
+    lookup = tasks.SuffixLookup(length, "jelassi2024")
+    asked = tuple(int(times * length) for times in ASKED)
+    found = tuple(max(one, lookup.shortest) for one in asked)
+    # A string of less than twice its letters has no room for two.
+    duplicates = tuple(tasks.DuplicatedNgram(length, "jelassi2024", ngram=n) for n in NGRAMS if 2 * n <= length)
     return {
-        "copying": protocol.Paper(tasks.Copying(LENGTH, "jelassi2024"), LENGTHS, train, duplicates),
-        "prefix-lookup": protocol.Paper(tasks.PrefixLookup(LENGTH, "jelassi2024"), LENGTHS, train),
-        "suffix-lookup": protocol.Paper(tasks.SuffixLookup(LENGTH, "jelassi2024"), LENGTHS, train),
+        "copying": protocol.Paper(tasks.Copying(length, "jelassi2024"), asked, train, duplicates),
+        "prefix-lookup": protocol.Paper(tasks.PrefixLookup(length, "jelassi2024"), found, train),
+        "suffix-lookup": protocol.Paper(lookup, found, train),
     }
 
 
@@ -72,21 +82,26 @@ def tables(lines: list[dict[str, Any]]) -> str:
 
     Of several learning rates the best one in training, of several seeds the mean; "-" where nothing was asked.
     """
-    chosen = [line for line in best(lines) if line["mode"] == FREE and line["train_length"] == LENGTH]
     parts = []
-    for name, paper in papers(1).items():
-        own = [line for line in chosen if line["task"] == paper.task.name == trained_task(line)]
-        if own:
-            parts.append(_table(f"{name}: length", own, LENGTHS, lambda line: line["length"]))
-    copying = papers(1)["copying"]
-    planted = [task.name for task in copying.others]
-    duplicates = [
-        line
-        for line in chosen
-        if line["task"] in planted and line["length"] == LENGTH and trained_task(line) in (None, copying.task.name)
-    ]
-    title = f"{LENGTH} letters, duplicated n-gram: n"
-    parts.append(_table(title, duplicates, NGRAMS, lambda line: NGRAMS[planted.index(line["task"])]))
+    chosen = [line for line in best(lines) if line["mode"] == FREE]
+    for trained in sorted({line["train_length"] for line in chosen}):
+        own = [line for line in chosen if line["train_length"] == trained]
+        for name, paper in papers(trained).items():
+            of_task = [line for line in own if line["task"] == paper.task.name == trained_task(line)]
+            if of_task:
+                parts.append(
+                    _table(f"{name} to {trained}: length", of_task, paper.lengths, lambda line: line["length"])
+                )
+        copying = papers(trained)["copying"]
+        planted = {task.name: task.ngram for task in copying.others if isinstance(task, tasks.DuplicatedNgram)}
+        duplicates = [
+            line | {"ngram": planted[line["task"]]}
+            for line in own
+            if line["task"] in planted and line["length"] == trained and trained_task(line) in (None, copying.task.name)
+        ]
+        if duplicates:
+            title = f"{trained} letters, duplicated n-gram: n"
+            parts.append(_table(title, duplicates, sorted(planted.values()), lambda line: line["ngram"]))
     return "\n\n".join(parts)
 
 
@@ -109,15 +124,17 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="?", default=Path("runs/exam-claims"))
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
-    parser.add_argument("--tasks", nargs="+", choices=papers(1), default=list(papers(1)))
+    parser.add_argument("--tasks", nargs="+", choices=papers(), default=list(papers()))
+    parser.add_argument("--length", type=int, default=20)
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--anneal", action="store_true")
     parser.add_argument("--lrs", nargs="+", type=float, default=[1e-3])
     parser.add_argument("--tables", action="store_true")
     arguments = parser.parse_args()
     if arguments.tables:
         print(tables(report.read_exam(arguments.json)))
         return
-    asked = papers(arguments.steps)
+    asked = papers(arguments.length, arguments.steps, arguments.anneal)
     for task in arguments.tasks:
         for name in arguments.models:
             began = time.monotonic()
