@@ -57,7 +57,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     facts = json.dumps(checkpoint.facts, sort_keys=True)
     metadata = {"format": FORMAT, "version": VERSION, "facts": facts, "digest": _digest(tensors, facts)}
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, save(tensors, metadata))
+    write_atomically(path, _file(tensors, metadata))
     # Only those up to this step are counted: a later one that could not be read must not push good ones out.
     for old in [other for number, other in _checkpoints(folder) if number <= step][:-keep]:
         old.unlink(missing_ok=True)
@@ -150,7 +150,7 @@ def save_weights(model: nn.Module, path: str | Path) -> None:
     True
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _weights(model).items()}
-    write_atomically(Path(path), save(tensors, {"format": "pt", "relnet_weights": WEIGHTS_VERSION}))
+    write_atomically(Path(path), _file(tensors, {"format": "pt", "relnet_weights": WEIGHTS_VERSION}))
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
@@ -206,6 +206,16 @@ def _check_fit(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, T
         raise ValueError(
             f"{path} does not fit this model: {', '.join(faults[:5])}{more}. Build the model with the settings of its run"
         )
+
+
+def _file(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """A safetensors file that is the same, byte for byte, wherever the tensors are: the library writes metadata in any order."""
+    data = save(tensors, metadata)
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    header["__metadata__"] = dict(sorted(metadata.items()))
+    written = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    return b"".join((data[:8], written.ljust(end - 8), memoryview(data)[end:]))
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

@@ -208,6 +208,17 @@ def test_weights_come_back_with_every_bit(tmp_path, tied):
     assert (other.readout.weight is other.embedding.weight) == tied
 
 
+def test_the_same_weights_and_checkpoints_are_the_same_bytes(tmp_path):
+    facts = {"step": 1, "text": 'größer\n"\x7f\x1f\\', "e": 1e-300}
+    files = set()
+    for again in range(8):
+        path = save_checkpoint(tmp_path / str(again), Checkpoint(checkpoint_tensors(tiny_model()), facts), keep=1)
+        save_weights(tiny_model(), tmp_path / "model.safetensors")
+        files.add((path.read_bytes(), (tmp_path / "model.safetensors").read_bytes()))
+        assert load_checkpoint(path).facts == facts
+    assert len(files) == 1
+
+
 def test_weights_can_be_read_at_another_precision(tmp_path):
     save_weights(tiny_model(), tmp_path / "model.safetensors")
     double = TinyModel().double()
