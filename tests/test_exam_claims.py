@@ -55,4 +55,5 @@ def test_tables_are_of_one_trained_task_and_length(script):
 
 def test_annealed_training_ends_with_its_last_update(script):
     for paper in script.papers(length=12, steps=40, anneal=True).values():
-        assert (paper.train.schedule, paper.train.steps) == ("cosine", 40) and paper.train.stay >= 40
+        assert (paper.train.schedule, paper.train.steps) == ("cosine", 40)
+        assert paper.train.stay >= 40
