@@ -134,6 +134,8 @@ def main() -> None:
     if arguments.tables:
         print(tables(report.read_exam(arguments.json)))
         return
+    if arguments.length < tasks.SuffixLookup.ngram + tasks.SuffixLookup.answer:
+        parser.error(f"--length {arguments.length}: a lookup needs 8 letters, 3 to ask for and 5 to answer")
     asked = papers(arguments.length, arguments.steps, arguments.anneal)
     for task in arguments.tasks:
         for name in arguments.models:

@@ -40,6 +40,10 @@ FILES = {
         "python bench/exam_claims.py RUNS --json results/exam.jsonl",
         "copying and lookup: answers by length, free-running and teacher-forced",
     ),
+    "exam-annealed.jsonl": (
+        "python bench/exam_claims.py RUNS --json results/exam-annealed.jsonl --anneal",
+        "the same at shorter lengths, the learning rate falling to 0",
+    ),
     "exactness.jsonl": (
         "python bench/exactness.py --json results/exactness.jsonl",
         "the linear form and the stability trick against their definitions",
