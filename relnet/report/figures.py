@@ -1,6 +1,7 @@
 """Learning curves of runs, as a PNG that is readable in print, on a light page and without telling colours apart."""
 
 import io
+import itertools
 import textwrap
 import warnings
 from collections.abc import Sequence
@@ -41,8 +42,8 @@ def check_png(path: str | Path) -> Path:
 
 
 def wrapped(note: str) -> list[str]:
-    """Lines of a sentence below a figure."""
-    return textwrap.wrap(note, 110)
+    """Lines of a sentence below a figure; a percentage is not broken."""
+    return textwrap.wrap(note.replace(" %", "\N{NO-BREAK SPACE}%"), 110)
 
 
 def _draw(runs: Sequence[tuple[str, Run]], note: Sequence[str]) -> bytes:
@@ -120,10 +121,12 @@ def _draw(runs: Sequence[tuple[str, Run]], note: Sequence[str]) -> bytes:
 def _legend_shape(names: Sequence[str]) -> tuple[int, int]:
     """Columns and rows of a legend that fits the figure's width, about 90 letters; a line sample takes 9."""
     for columns in range(len(names), 1, -1):
-        rows = -(-len(names) // columns)
-        widths = [9 + max(map(len, names[start : start + rows])) for start in range(0, len(names), rows)]
+        # As matplotlib shares them out: the first columns have one more where the number does not divide.
+        each, more = divmod(len(names), columns)
+        starts = [column * each + min(column, more) for column in range(columns + 1)]
+        widths = [9 + max(map(len, names[start:end])) for start, end in itertools.pairwise(starts)]
         if sum(widths) <= 90:
-            return columns, rows
+            return columns, starts[1]
     return 1, len(names)
 
 

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.image import imread
 
 from relnet.report import learning_curves, read_runs
-from relnet.report.figures import COLOURS, _legend_shape
+from relnet.report.figures import COLOURS, _legend_shape, wrapped
 from tests.report.folders import TEXT_TASK, make_run, update
 
 
@@ -73,27 +73,62 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
         learning_curves([], tmp_path / "curves.png")
 
 
-def test_the_legend_fits_the_figure():
+@pytest.fixture
+def drawn(monkeypatch):
+    """Figures as they are drawn, in place of files."""
+    figures = []
+
+    def keep(figure):
+        figure.canvas.draw()
+        figures.append(figure)
+        return b""
+
+    monkeypatch.setattr("relnet.report.figures.png", keep)
+    return figures
+
+
+ABLATIONS = ["", "-no-sum-norm", "-approximate", "-no-pair-norm", "-relu", "-elu"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["causalrn", "transformer"],
+        ["a" * 20] * 4,
+        ["a" * 60] * 3,
+        # Where the number does not divide, the first columns have one more.
+        *([f"causalrn{ablation}" for ablation in ABLATIONS[:number]] for number in range(3, 7)),
+    ],
+    ids=lambda names: f"{len(names)} of {len(names[-1])}",
+)
+def test_the_legend_fits_the_figure(drawn, tmp_path, names):
+    runs = read_runs([make_run(tmp_path, name, folder=str(number)) for number, name in enumerate(names)])
+    learning_curves(runs, tmp_path / "curves.png")
+    box = drawn[0].legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= drawn[0].bbox.width
+
+
+def test_a_legend_has_few_rows():
     assert _legend_shape(["causalrn", "transformer"]) == (2, 1)
     assert _legend_shape(["a" * 20] * 4) == (3, 2)
     assert _legend_shape(["a" * 100] * 3) == (1, 3)
 
 
-def test_the_legend_and_the_note_are_not_drawn_over_each_other(tmp_path, monkeypatch):
-    drawn = []
-
-    def keep(figure):
-        figure.canvas.draw()
-        drawn.append(figure)
-        return b""
-
-    monkeypatch.setattr("relnet.report.figures.png", keep)
+def test_the_legend_and_the_note_are_not_drawn_over_each_other(tmp_path, drawn):
     runs = read_runs([make_run(tmp_path / name, name) for name in ("causalrn", "transformer")])
     learning_curves(runs, tmp_path / "curves.png", "Not as in the paper: " + "batches of 64 strings for 320; " * 6)
     (figure,) = drawn
     parts = (figure.legends[0], figure._supxlabel, figure.axes[0].title, figure.axes[1].xaxis.label)
     boxes = [part.get_window_extent() for part in parts]
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
+def test_a_note_breaks_between_words_and_not_in_a_percentage():
+    for words in range(60):
+        lines = wrapped("word " * words + "99 % has stayed")
+        assert not any(line.startswith("%") for line in lines)
+        assert " ".join(lines).replace("\N{NO-BREAK SPACE}", " ") == "word " * words + "99 % has stayed"
 
 
 def test_no_global_state_of_matplotlib_is_touched(tmp_path):
