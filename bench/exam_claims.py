@@ -8,7 +8,7 @@ Linear CausalRN and Mamba of 4 blocks. One seed, Adam at 1e-3, batches of 32 pac
 with --anneal all steps, the learning rate falling to 0 by a cosine, for models that know what they were trained on.
 
     python bench/exam_claims.py RUNS --json results/exam.jsonl --models causalrn transformer-hard-alibi --tasks copying
-    python bench/exam_claims.py RUNS --json results/exam-10.jsonl --length 10 --anneal --steps 4000
+    python bench/exam_claims.py RUNS --json results/exam-annealed.jsonl --length 12 --anneal --steps 4000
 
 What RUNS holds is not trained again, and an interrupted training goes on; new lines take the place of earlier ones. --tables trains nothing
 and prints what the file holds as the tables of results/exam.md.
@@ -67,7 +67,7 @@ def papers(length: int = 20, steps: int = 1000, anneal: bool = False) -> dict[st
         train = dataclasses.replace(train, schedule="cosine", stay=steps)
     lookup = tasks.SuffixLookup(length, "jelassi2024")
     asked = tuple(int(times * length) for times in ASKED)
-    found = tuple(max(one, lookup.shortest) for one in asked)
+    found = tuple(dict.fromkeys(max(one, lookup.shortest) for one in asked))
     # A string of less than twice its letters has no room for two.
     duplicates = tuple(tasks.DuplicatedNgram(length, "jelassi2024", ngram=n) for n in NGRAMS if 2 * n <= length)
     return {
@@ -134,9 +134,10 @@ def main() -> None:
     if arguments.tables:
         print(tables(report.read_exam(arguments.json)))
         return
-    if arguments.length < tasks.SuffixLookup.ngram + tasks.SuffixLookup.answer:
-        parser.error(f"--length {arguments.length}: a lookup needs 8 letters, 3 to ask for and 5 to answer")
-    asked = papers(arguments.length, arguments.steps, arguments.anneal)
+    try:
+        asked = papers(arguments.length, arguments.steps, arguments.anneal)
+    except ValueError as error:
+        parser.error(str(error))
     for task in arguments.tasks:
         for name in arguments.models:
             began = time.monotonic()
