@@ -92,8 +92,8 @@ def files_table(results: Results) -> str:
 
 
 def _runs(lines: Sequence[Line]) -> str:
-    """How the runs among the lines ended: steps by length, bits per byte, images told right."""
-    steps: dict[int, list[str]] = {}
+    """How the runs among the lines ended: updates by length, rate and model, bits per byte, images told right."""
+    copied: dict[tuple[int, float], dict[str, list[Line]]] = {}
     bits, right = [], []
     for line in lines:
         if line.get("format") != FORMAT or "config" not in line or not line.get("result"):
@@ -104,16 +104,28 @@ def _runs(lines: Sequence[Line]) -> str:
         elif line.get("images"):
             right.append(f"{line['name']} {100 * line['images'][-1]['test_accuracy']:.1f} %")
         elif "length" in task:
-            reached = result["steps_to_accuracy"]
-            shown = f">{result['steps']:,}" if reached is None else f"{reached:,}"
-            seconds = result.get("seconds_per_step")
-            pace = "" if seconds is None else f" ({seconds:.3g} s a step)"
-            steps.setdefault(task["length"], []).append(f"{line['name']} {shown}{pace}")
-    parts = [f"steps to 99 %, {length} letters: {', '.join(runs)}" for length, runs in sorted(steps.items())]
+            of_rate = copied.setdefault((task["length"], line["config"]["train"]["lr"]), {})
+            of_rate.setdefault(line["name"], []).append(result)
+    parts = [
+        f"updates to 99 %, {length} letters, rate {lr:g}: "
+        + ", ".join(f"{name} {_updates(runs)}" for name, runs in models.items())
+        for (length, lr), models in sorted(copied.items())
+    ]
     parts += [
         f"{what}: {', '.join(shown)}" for what, shown in (("bits per byte", bits), ("images right", right)) if shown
     ]
     return "; ".join(parts)
+
+
+def _updates(results: Sequence[Line]) -> str:
+    """The updates of each run to 99 %, and the seconds that they took; of one that never came there, all of them."""
+    counts, seconds = [], []
+    for result in results:
+        reached = result["steps_to_accuracy"]
+        counts.append(f">{result['steps']:,}" if reached is None else f"{reached:,}")
+        if (pace := result.get("seconds_per_step")) is not None:
+            seconds.append(f"{pace * (reached or result['steps']):,.0f}")
+    return ", ".join(counts) + (f" (in {', '.join(seconds)} s)" if seconds else "")
 
 
 def _speeds(lines: Sequence[Line]) -> str:

@@ -23,6 +23,10 @@ rule over the data, in words below each table and as code in `relnet/claims/`. A
 because a run ended before it came to 99 %, is left out, and then the claim holds in part at most. Runs lie far below the papers' sizes
 where it is not said otherwise: a claim that does not hold here does not hold at this size.
 """
+FILES_INTRODUCTION = """\
+Updates stand run by run, with the seconds that training took to come there, or to its end. Many runs had other work beside them: seconds
+of one run are no measure of speed.
+"""
 
 
 def ledger(claims: Sequence[Claim], results: Results) -> str:
@@ -36,7 +40,7 @@ def ledger(claims: Sequence[Claim], results: Results) -> str:
             parts.append(
                 f"## {paper}\n\n{_table(of_paper, findings)}\n\n### Rules\n\n{_common(letter)}{_rules(of_paper)}\n"
             )
-    parts.append(f"## Files\n\n{files_table(results)}\n")
+    parts.append(f"## Files\n\n{FILES_INTRODUCTION}\n{files_table(results)}\n")
     return "\n".join(parts)
 
 

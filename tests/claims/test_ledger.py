@@ -52,8 +52,22 @@ def test_it_counts_verdicts_and_lists_every_file():
         CLAIMS, of(run("causalrn", 16, 80), run("transformer", 16, None, limit=300), {"case": "another thing"})
     )
     assert "2 holds in part, 29 not tested." in text
-    row = "| [some.jsonl](some.jsonl) | `relnet sweep` | 3 | steps to 99 %, 16 letters: causalrn 80, transformer >300 |"
+    row = "| [some.jsonl](some.jsonl) | `relnet sweep` | 3 | updates to 99 %, 16 letters, rate 0.0005: causalrn 80, transformer >300 |"
     assert row in text
+
+
+def test_runs_stand_by_length_rate_and_model_with_the_seconds_to_99_percent():
+    def timed(line, seconds):
+        return line | {"result": line["result"] | {"seconds_per_step": seconds}}
+
+    lines = [
+        timed(run("causalrn", 16, 80, seed=0), 0.2),
+        timed(run("transformer", 16, None, limit=300), 2.0),
+        timed(run("causalrn", 16, 90, seed=1), 0.5),
+        timed(run("causalrn", 16, 60, lr=1e-3), 0.2),
+    ]
+    told = "rate 0.0005: causalrn 80, 90 (in 16, 45 s), transformer >300 (in 600 s); updates to 99 %, 16 letters, rate 0.001: causalrn 60 (in 12 s) |"
+    assert f"| updates to 99 %, 16 letters, {told}" in ledger(CLAIMS, of(*lines))
 
 
 def test_a_run_of_a_trainer_called_by_itself_is_no_claims_business():
