@@ -2,8 +2,8 @@
 
     python bench/exactness.py --json results/exactness.jsonl       (a minute on one core)
 
-linear form: exp of norm "none" over T tokens, forward: seconds, bytes of the state to go on from, and where T is small enough for it the
-relative error against the definition in float64.
+linear form: exp of norm "none" over T tokens: seconds, forward and with the backward pass, bytes of the state to go on from, and where T is
+small enough for it the relative error against the definition in float64.
 stability: exp(a - max a) / sum for exp(a), then a norm without eps: relative difference from float64, for pre-activations of growing
 scale.
 """
@@ -36,11 +36,17 @@ def linear_form(length: int) -> dict:
     if length <= CHECKED:
         exact = ops.relation_mean(source.double(), target.double(), norm="none", backend="reference")
         error = relative(ops.relation_mean(source, target, norm="none", backend="linear"), exact)
-    seconds = []
+    seconds, training_seconds = [], []
     for _ in range(5):
         began = time.perf_counter()
         ops.relation_mean(source, target, norm="none", backend="linear")
         seconds.append(time.perf_counter() - began)
+    grad = torch.randn(1, length, WIDTH, generator=generator)
+    inputs = source.clone().requires_grad_(), target.clone().requires_grad_()
+    for _ in range(5):
+        began = time.perf_counter()
+        torch.autograd.grad(ops.relation_mean(*inputs, norm="none", backend="linear"), inputs, grad)
+        training_seconds.append(time.perf_counter() - began)
     _, state = ops.linear_relation(source, target)
     kept = sum(tensor.nbytes for tensor in state)
     return {
@@ -49,6 +55,7 @@ def linear_form(length: int) -> dict:
         "width": WIDTH,
         "error": error,
         "seconds": min(seconds),
+        "training_seconds": min(training_seconds),
         "state_bytes": kept,
     }
 

@@ -5,7 +5,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from relnet.claims.claim import Claim, Finding, claim, graded, untested
-from relnet.claims.lines import Line, Results
+from relnet.claims.lines import Line, Results, files_of_lines
 from relnet.claims.parts import Part, every
 
 LANCZOS = ("rectangular Lanczos", "Golub-Kahan")
@@ -42,12 +42,11 @@ def r1(results: Results) -> Finding:
         came.append(f"{kind} ({len(plain)} seeds): {before:.1e} without, {shown or 'no fit with'}")
     if not parts:
         return untested("no lines of bench/curvature_structure.py with and without a penalty at the same seeds")
-    files = tuple(dict.fromkeys(file for file, _ in found))
     return Finding(
         graded(parts),
         f"{', '.join(dict.fromkeys(kind for kind, *_ in kinds))}; with and without a penalty",
         "left of the forbidden part: " + "; ".join(came),
-        files,
+        files_of_lines(found),
     )
 
 
@@ -79,11 +78,12 @@ def r2(results: Results) -> Finding:
     ran = (
         f"{len(found)} spectra and networks, {found[0][1]['starts']} starts, {len(parts)} comparisons at equal products"
     )
-    size = max(max(line["shape"]) for _, line in found)
+    # The first is how many matrices there are.
+    size = max(max(line["shape"][1:]) for _, line in found)
     came = f"{sum(parts)} of {len(parts)} hold, up to size {size:,}"
     if gains:
         came += f"; power iteration's error is {min(gains):.2g} to {max(gains):.2g} times Lanczos's where above 0"
-    return Finding(graded(parts, whole=size >= LARGE), ran, came, tuple(dict.fromkeys(file for file, _ in found)))
+    return Finding(graded(parts, whole=size >= LARGE), ran, came, files_of_lines(found))
 
 
 @claim(
@@ -119,9 +119,11 @@ def r3(results: Results) -> Finding:
     if not parts:
         return untested("no lines of bench/curvature_robustness.py with all three methods")
     ran = f"small networks on {', '.join(sorted(sets))}, attacked; weights chosen on a validation split"
-    files = tuple(dict.fromkeys(file for file, _ in found))
     return Finding(
-        graded(parts, whole=len(sets) > 1), ran, "accuracy under the worst attack: " + "; ".join(came), files
+        graded(parts, whole=len(sets) > 1),
+        ran,
+        "accuracy under the worst attack: " + "; ".join(came),
+        files_of_lines(found),
     )
 
 

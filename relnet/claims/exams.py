@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from relnet.claims.lines import Line, Results
+from relnet.claims.lines import Line, Results, files_of_lines
 from relnet.claims.parts import Bounds, Part, bounds
 from relnet.report import exam_lines
 from relnet.report.verdict import FREE, PASSED, best, groups, share, trained_task
@@ -26,7 +26,7 @@ class Exam:
         rates = {(line["subject"], line["train_length"], line["lr"]) for line in self.lines}
         used = [(file, line) for file, line in chosen if (line["subject"], line["train_length"], line["lr"]) in rates]
         self.planted = [line for _, line in used if line["task"].startswith(DUPLICATED)]
-        self.files = tuple(dict.fromkeys(file for file, _ in used))
+        self.files = files_of_lines(used)
 
     @property
     def subjects(self) -> list[str]:
@@ -79,7 +79,7 @@ class Exam:
             for name in self.subjects
             if self.at_trained(name).get(length, 0.0) >= PASSED and (rows := self._rows(name, length))
         ]
-        spent = min(seen for _, seen in self._rows(subject, length))
+        spent = min((seen for _, seen in self._rows(subject, length)), default=0)
         return False if any(spent >= max(seen for _, seen in rows) for rows in enough) else None
 
     def samples(self, names: Sequence[str], length: int) -> Bounds | None:
@@ -94,9 +94,10 @@ class Exam:
         return (min(least for least, _ in found), min(most for _, most in found)) if found else None
 
     def _rows(self, subject: str, length: int) -> list[tuple[int | None, int]]:
-        """Rows to 99 % and rows trained on, one a seed."""
+        """Rows to 99 % and rows trained on, one a seed; none of a run that did not aim at 99 %."""
         own = [line for line in self.lines if (line["subject"], line["train_length"]) == (subject, length)]
-        return list({line["seed"]: (line.get("samples_to_99"), line.get("samples") or 0) for line in own}.values())
+        counted = [line for line in own if line.get("samples") is not None]
+        return list({line["seed"]: (line.get("samples_to_99"), line["samples"]) for line in counted}.values())
 
     @property
     def ran(self) -> str:

@@ -52,6 +52,10 @@ FILES = {
         "python bench/interpolation.py RUN",
         "milliseconds and error of a backend by interpolation, milliseconds of `eager` and `blocked` beside it",
     ),
+    "long-copying.jsonl": (
+        "relnet train long-copying",
+        "training of CausalRNs of two blocks that copy ten times their trained length ([exam.md](exam.md))",
+    ),
     "length-ideas.jsonl": (
         "python bench/length_ideas.py RUNS --json results/length-ideas.jsonl",
         "what helps a CausalRN to copy beyond its length ([exam.md](exam.md))",
@@ -104,6 +108,9 @@ def _runs(lines: Sequence[Line]) -> str:
         elif line.get("images"):
             right.append(f"{line['name']} {100 * line['images'][-1]['test_accuracy']:.1f} %")
         elif "length" in task:
+            # Without that target nothing was counted.
+            if line["config"]["train"].get("stop_accuracy") != 0.99:
+                continue
             of_rate = copied.setdefault((task["length"], line["config"]["train"]["lr"]), {})
             of_rate.setdefault(line["name"], []).append(result)
     parts = [

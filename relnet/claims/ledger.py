@@ -24,7 +24,7 @@ because a run ended before it came to 99 %, is left out, and then the claim hold
 where it is not said otherwise: a claim that does not hold here does not hold at this size.
 """
 FILES_INTRODUCTION = """\
-Updates stand run by run, with the seconds that training took to come there, or to its end. Many runs had other work beside them: seconds
+Updates stand run by run, with what so many of the run's median seconds an update make. Many runs had other work beside them: the seconds
 of one run are no measure of speed.
 """
 

@@ -15,6 +15,33 @@ WIDTH, DEPTH = 192, 12
 # Strings an update and the precision of copying runs: the paper's, and what fits two cores. Runs of the two are never compared.
 PAPERS_BATCHES, CPU_BATCHES = (320, "bfloat16"), (64, "float32")
 PAPERS_STEPS = 2000
+# What else of a copying run is as in the paper, whatever its length, rate, batches and seed.
+PAPERS_TRAINING = {
+    "stop_accuracy": 0.99,
+    "accumulate": 1,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "weight_decay": 0.0,
+    "warmup_steps": 50,
+    "schedule": "constant",
+    "clip": 1.0,
+}
+# A mixer of figure 2 by its run's name, and any other: what is not said is so.
+CHANGED = {
+    "causalrn-no-sum-norm": {"sum_norm": False},
+    "causalrn-approximate": {"pair_norm": "approximate"},
+    "causalrn-no-pair-norm": {"pair_norm": "none"},
+    "causalrn-relu": {"activation": "relu"},
+    "causalrn-elu": {"activation": "elu"},
+}
+PLAIN = {
+    "hidden": None,
+    "head_width": None,
+    "windows": None,
+    "positions": "none",
+    "activation": "exp",
+    "sum_norm": True,
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +98,19 @@ class Trained:
         return self.task.get("_type") == "Copying" and self.task["layout"] == "cui2024" and shape == (WIDTH, DEPTH)
 
     @property
+    def as_named(self) -> bool:
+        """Whether it was trained as in the paper, and its mixer is what its name says."""
+        mixer = self.model.get("mixer")
+        norm = "approximate" if self.name.startswith("linear-") else "exact"
+        expected = PLAIN | {"pair_norm": norm} | CHANGED.get(self.name, {})
+        return (
+            self.line["config"].get("penalty") is None
+            and all(self.told.get(key, value) == value for key, value in PAPERS_TRAINING.items())
+            and isinstance(mixer, dict)
+            and all(mixer.get(key, value) == value for key, value in expected.items())
+        )
+
+    @property
     def went(self) -> tuple[bool, int]:
         """How far it came: whether to its target, and its updates."""
         return self.to_target is not None, self.result["steps"]
@@ -108,7 +148,7 @@ class Results:
     def copying(
         self, batches: tuple[int, str], name: str, length: int, lr: float | None = 5e-4, heads: int = 1
     ) -> list[Trained]:
-        """Runs of this name that copy in the paper's layout and at its width and depth, one a rate and seed; lr None: any.
+        """Runs that are what this name says, trained as in the paper to copy in its layout, one a rate and seed; lr None: any.
 
         Where one was run with several limits, one that came to 99 %, else the one that went furthest.
         """
@@ -116,9 +156,7 @@ class Results:
         for run in self.runs:
             if not run.copies or (run.name, run.batches, run.task["length"]) != (name, batches, length):
                 continue
-            if run.told["stop_accuracy"] != 0.99 or run.model["mixer"].get("heads") != heads:
-                continue
-            if lr not in (None, run.told["lr"]):
+            if not run.as_named or run.model["mixer"].get("heads") != heads or lr not in (None, run.told["lr"]):
                 continue
             key = (run.told["lr"], run.told["seed"])
             if key not in best or run.went >= best[key].went:
@@ -161,6 +199,16 @@ def read_folder(folder: str | Path) -> Results:
 def files_of(runs: Iterable[Trained]) -> tuple[str, ...]:
     """The files that runs come from, each once."""
     return tuple(dict.fromkeys(run.file for run in runs))
+
+
+def files_of_lines(found: Iterable[tuple[str, Line]]) -> tuple[str, ...]:
+    """The files of lines as `Results.having` gives them, each once."""
+    return tuple(dict.fromkeys(file for file, _ in found))
+
+
+def all_of(found: Mapping[Any, Sequence[Trained]]) -> list[Trained]:
+    """The runs of all keys."""
+    return [run for runs in found.values() for run in runs]
 
 
 def needed(runs: Iterable[Trained]) -> Bounds:

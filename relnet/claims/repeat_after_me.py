@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from relnet.claims.claim import Claim, Finding, claim, graded, untested
 from relnet.claims.exams import COPYING, DUPLICATED, PREFIX, SUFFIX, Exam, exams
-from relnet.claims.lines import Line, Results, Trained
+from relnet.claims.lines import Line, Results, Trained, files_of_lines
 from relnet.claims.parts import Bounds, Part, every, judged, opposite, some
 from relnet.report.verdict import FREE, PASSED, groups, share
 
@@ -21,10 +21,6 @@ FEWER = 100
 
 def _theory(results: Results, kind: str) -> list[tuple[str, Line]]:
     return [(file, line) for file, line in results.having("kind") if line["kind"] == kind]
-
-
-def _files(found: Sequence[tuple[str, Line]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(file for file, _ in found))
 
 
 @claim(
@@ -44,7 +40,7 @@ def j1(results: Results) -> Finding:
     ran = (
         f"weights set by hand, n = {_range(found, 'n')}, lengths {_range(found, 'length')}, {strings:,} uniform strings"
     )
-    return Finding(graded(parts), ran, f"{wrong:,} wrong, {repeats:,} with a repeated n-gram", _files(found))
+    return Finding(graded(parts), ran, f"{wrong:,} wrong, {repeats:,} with a repeated n-gram", files_of_lines(found))
 
 
 @claim("J2", "The chance of a repeated n-gram is below L^2 a^-n", "section 2")
@@ -62,7 +58,7 @@ def j2(results: Results) -> Finding:
         closest = max(closest, measured / line["bound"] if line["bound"] < 1 else 0.0)
     ran = f"n = {_range(found, 'n')}, lengths {_range(found, 'length')}"
     came = f"the measured share is at most {closest:.2f} of the bound, where that is below 1"
-    return Finding(graded(parts), ran, came, _files(found))
+    return Finding(graded(parts), ran, came, files_of_lines(found))
 
 
 def _range(found: Sequence[tuple[str, Line]], key: str) -> str:
@@ -94,8 +90,8 @@ def j4(results: Results) -> Finding:
     parts = [below for run in results.runs if (below := _fails_beyond(run, limits)) is not None]
     if not parts:
         why = "no model of constant state was asked for more than its state allows"
-        return Finding("not tested", came=f"{why}; {came}" if came else why, files=_files(found))
-    return Finding(graded(parts), "trained models of constant state", came, _files(found))
+        return Finding("not tested", came=f"{why}; {came}" if came else why, files=files_of_lines(found))
+    return Finding(graded(parts), "trained models of constant state", came, files_of_lines(found))
 
 
 def _fails_beyond(run: Trained, limits: dict[str, int]) -> Part:
@@ -204,11 +200,11 @@ def j7(results: Results) -> Finding:
             learned = exam.longest_learned(name, by_trained)
             trained = max(by_trained) if learned is None else learned
             found = by_trained[trained]
+            sat.append(exam)
             came.append(f"{name}, {100 * plain[trained]:.4g} % of strings drawn at random: {_told(found)}")
             short, long = ([value for n, value in found.items() if (n <= 4) == small] for small in (True, False))
             if learned is not None and short and long:
                 parts += [min(short) >= plain[trained] - FAILED, min(long) < plain[trained] - FAILED]
-                sat.append(exam)
     if not parts:
         return untested("; ".join(came) or "no exam with planted n-grams")
     return _found(sat, parts, came, "exact by n: ")

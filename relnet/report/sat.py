@@ -14,7 +14,9 @@ def exam_lines(config: dict[str, Any], result: dict[str, Any], rows: Sequence[di
     task, told = config.get("task") or {}, config.get("train") or {}
     if not result or "length" not in task:
         return []
-    reached = result.get("steps_to_accuracy")
+    # A run that aimed at another accuracy, or none, tells nothing of its way to 99 %.
+    aimed = told.get("stop_accuracy") == 0.99
+    reached = result.get("steps_to_accuracy") if aimed else None
     facts = {
         "subject": config["name"],
         "train_length": task["length"],
@@ -22,7 +24,7 @@ def exam_lines(config: dict[str, Any], result: dict[str, Any], rows: Sequence[di
         "seed": told["seed"],
         "parameters": result.get("num_parameters"),
         "steps": result["steps"],
-        "samples": result["steps"] * told["batch_size"],
+        "samples": result["steps"] * told["batch_size"] if aimed else None,
         "samples_to_99": None if reached is None else reached * told["batch_size"],
         "train_accuracy": result.get("final_accuracy"),
     }

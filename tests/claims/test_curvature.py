@@ -35,6 +35,7 @@ def spectrum(ours, power, shape=(50, 2000, 64)):
 def test_r2_compares_at_equal_products():
     assert verdict("R2", spectrum({4: 0.1, 8: 0.01}, {4: 0.2, 8: 0.1})) == "holds"
     assert verdict("R2", spectrum({4: 0.1, 8: 0.01}, {4: 0.2, 8: 0.1}, (50, 96, 64))) == "holds in part"
+    assert verdict("R2", spectrum({4: 0.1, 8: 0.01}, {4: 0.2, 8: 0.1}, (2000, 10, 10))) == "holds in part", "small ones"
     assert verdict("R2", spectrum({4: 0.1, 8: 0.15}, {4: 0.2, 8: 0.3})) == "holds in part"
     assert verdict("R2", spectrum({4: 0.1}, {4: 0.2, 8: 0.1})) == "holds", "Lanczos was not given 8"
     assert verdict("R2", spectrum({4: 0.1}, {8: 0.1})) == "not tested"

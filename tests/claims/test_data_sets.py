@@ -51,6 +51,26 @@ def test_c12_judges_those_that_read_most_and_the_mean_over_seeds():
     assert "linear-causalrn 2.200, transformer 2.000" in found.came
 
 
+def test_c12_takes_a_setting_that_is_not_given_for_none_and_leaves_saving_out():
+    lines = texts(2.0)
+    lines[0]["config"]["train"] |= {"give_up_after": None, "checkpoint_every": 100}
+    assert verdict("C12", *lines) == "holds in part"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_c12_does_not_take_one_of_two_models_of_a_name(first):
+    other = text("linear-causalrn", 9.0)
+    other["config"]["model"]["mixer"] = {"hidden": 512}
+    assert verdict("C12", *((other, *texts(2.0)) if first else (*texts(2.0), other))) == "not tested"
+    assert verdict("C12", other, *texts(2.0), *texts(2.0, seed=1)) == "holds in part", "at the other seed"
+
+
+def test_c12_keeps_penalised_runs_apart():
+    other = text("linear-causalrn", 9.0)
+    other["config"]["penalty"] = {"jacobian_weight": 0.1}
+    assert verdict("C12", *texts(2.0), other) == "holds in part"
+
+
 def images(name, accuracy, data="folder/cifar10-train.parquet", **changes):
     line = run(name, 16, None, **changes)
     line["config"]["task"] = {"_type": "Images", "data": [data]}
@@ -96,3 +116,10 @@ def test_c13_does_not_mix_budgets_and_takes_the_largest():
     lines = [*compared(0.6, "digits"), *compared(0.5, "digits", limit=600)]
     assert verdict("C13", *lines) == "holds in part"
     assert verdict("C13", *lines[:2], lines[5]) == "not tested"
+
+
+def test_c13_keeps_sets_apart_whose_files_have_one_name():
+    lines = [*compared(0.6, "cifar10/train.parquet"), *compared(0.3, "svhn/train.parquet")]
+    found = JUDGES["C13"](of(*lines))
+    assert (found.verdict, found.came.count("linear-birn")) == ("holds in part", 2)
+    assert verdict("C13", *lines[3:]) == "does not hold"

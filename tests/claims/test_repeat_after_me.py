@@ -1,5 +1,6 @@
 import pytest
 
+from relnet.claims import Results
 from tests.claims.lines import JUDGES, exam, of, run, verdict
 
 
@@ -146,6 +147,21 @@ def test_runs_of_a_sweep_count_as_an_exam():
     )
 
 
+def test_what_a_run_without_the_target_of_99_percent_spent_is_no_measure():
+    def sat(name, **changes):
+        line = run(name, 300, 30, **changes)
+        line["config"]["task"]["layout"] = "jelassi2024"
+        for row in line["exam"]:
+            row |= {"task": "copying-jelassi2024"}
+        return line
+
+    learned = sat("transformer-nope")
+    for target in (None, 0.1):
+        other = sat("lstm", stop_accuracy=target, steps=6000)
+        assert verdict("J5", learned, other) == "not tested"
+        assert verdict("J5", learned, other, sat("lstm", seed=1)) == "does not hold", "the other seed tells"
+
+
 def test_j6_looks_beyond_twice_the_trained_length():
     lines = [exam(name, 50, 50, 100) for name in ("lstm", "transformer", "transformer-hard-alibi")]
     assert verdict("J6", *lines) == "not tested"
@@ -186,6 +202,15 @@ def test_j7_plants_ngrams():
     assert verdict("J7", plain, *(planted | {3: planted[3] | {"exact": 80}}).values()) == "holds in part"
     assert verdict("J7", plain, *(line | {"exact": 98} for line in planted.values())) == "holds in part"
     assert verdict("J7", plain | {"exact": 50}, *planted.values()) == "not tested"
+
+
+def test_j7_links_every_file_that_it_quotes():
+    learned = [exam("transformer", 20, 20, 99)]
+    learned += [exam("transformer", 20, 20, 97, task=f"duplicated-ngram-{n}") for n in (4, 5)]
+    unlearned = [exam("transformer", 30, 30, 50), exam("transformer", 30, 30, 40, task="duplicated-ngram-4")]
+    found = JUDGES["J7"](Results({"a.jsonl": learned, "b.jsonl": unlearned}))
+    assert "50 % of strings drawn at random" in found.came
+    assert found.files == ("a.jsonl", "b.jsonl")
 
 
 def test_models_that_were_trained_on_another_task_are_none_of_copying():
