@@ -118,8 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt as error:
         _complain(str(error) or "stopped")
-        if isinstance(command, Train | Compare) and (folder := command.out or run.newest_folder()):
-            _complain(f"to go on: {_resuming(sys.argv[1:] if arguments is None else arguments, folder)}")
+        if isinstance(command, Train | Compare) and isinstance(error, run.RunInterruptedError):
+            _complain(f"to go on: {_resuming(sys.argv[1:] if arguments is None else arguments, error.folder)}")
         return 130
     return 0
 

@@ -9,7 +9,6 @@ that, and the sitting goes on with the others.
 """
 
 import contextlib
-import fcntl
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +20,7 @@ from torch import nn
 
 from relnet import exam, report, tasks
 from relnet import train as training
+from relnet.locks import lock
 from relnet.report.verdict import SITTING, trained_task, values
 from relnet.train import StepRecord, TrainConfig, TrainResult
 
@@ -159,8 +159,8 @@ def add_lines(path: Path, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any
     untold = {values(line, UNTOLD) for line in lines}
     path.parent.mkdir(parents=True, exist_ok=True)
     # Another exam in the same folder must not lose what this one adds.
-    with open(path.with_name(f".{path.name}.lock"), "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with open(path.with_name(f".{path.name}.lock"), "ab") as file:
+        lock(file)
         held = report.read_exam(path) if path.exists() else []
         kept = [
             line

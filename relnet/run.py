@@ -118,30 +118,32 @@ def runs_root() -> Path:
     return Path(os.environ.get(RUNS_VARIABLE) or "runs")
 
 
-def newest_folder() -> Path | None:
-    """Return the folder under `runs_root()` that was begun last, if there is one."""
-    folders = [path for path in runs_root().glob("*") if path.is_dir()]
-    return max(folders, key=lambda path: path.stat().st_ctime, default=None)
+class RunInterruptedError(KeyboardInterrupt):
+    """Ctrl-C while a run has this folder."""
+
+    def __init__(self, folder: Path, *words: object) -> None:
+        super().__init__(*words)
+        self.folder = folder
 
 
 @contextlib.contextmanager
 def run_folder(folder: str | Path | None, name: str) -> Generator[Path]:
     """Give the folder of a run: the one that is named, or for None a new one under `runs_root()`, of this name and the time.
 
-    A new one is made at once, so that no other run gets it, and is gone at the end if nothing was put into it.
-    ValueError for None with several processes, which would not agree on one.
+    A new one is made at once, so that no other run gets it, and is gone at the end if nothing was put into it. Ctrl-C is raised as
+    RunInterruptedError. ValueError for None with several processes, which would not agree on one.
     """
-    if folder is not None:
-        yield Path(folder)
-        return
-    if training.num_processes() > 1:
+    if folder is None and training.num_processes() > 1:
         raise ValueError("several processes train together: name the run folder, the same for all (--out FOLDER)")
-    path = _make_new(runs_root() / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    path = _make_new(runs_root() / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}") if folder is None else Path(folder)
     try:
         yield path
+    except KeyboardInterrupt as error:
+        raise RunInterruptedError(path, *error.args) from None
     finally:
-        with contextlib.suppress(OSError):
-            path.rmdir()
+        if folder is None:
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def _make_new(stem: Path) -> Path:

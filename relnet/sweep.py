@@ -10,7 +10,6 @@ is finished there is taken as it is; what was begun goes on after its last check
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from typing import Any, Literal
 
 from relnet import report, run
 from relnet.exam.lines import end_last_line, is_cut_short
+from relnet.locks import lock
 from relnet.run import RUNS_VARIABLE, AnyModel, RunConfig
 from relnet.train import SAVING, StepRecord, StopTrainingError, choose_device
 from relnet.train.folder import locked
@@ -320,12 +320,10 @@ def _alone(place: Path) -> Generator[None]:
     place.mkdir(parents=True, exist_ok=True)
     with open(place / LOCK, "ab") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Of a file system without locks training warns.
+            lock(file, wait=False)
         except BlockingIOError:
             raise BusyError(place) from None
-        except OSError:
-            # A file system without locks, of which training warns.
-            pass
         try:
             with locked(place):
                 pass
@@ -339,7 +337,7 @@ def append_line(path: Path, folder: Path, command: str) -> None:
     (found,) = report.read_runs([folder])
     with open(path, "a+b") as file:
         # Two sweeps may share a file.
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file)
         file.seek(0)
         for known in _parsed(path, file.read()):
             same = "config" in known and identity(known["config"]) == identity(found.config)

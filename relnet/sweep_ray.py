@@ -42,7 +42,8 @@ def sweep_on_ray(
     device: as for `relnet.sweep.sweep`; with "cpu" no run asks for a GPU, with "cuda" each does.
     budget: seconds; when they are over, the runs that train are saved and left, and no other is begun.
     on_begin: called when a run has begun to train. on_look: called now and then for each that trains, with the number of its last update
-    and the seconds that one took. The other arguments, and what is refused: as for `relnet.sweep.sweep`.
+    and the seconds that one took. The other arguments, and what is refused: as for `relnet.sweep.sweep`, but for a device that is not
+    there: whether a worker has it is seen when a run begins, which fails.
     ValueError without Ray, which is the extra `ray`, without a cluster, and where no machine of it has what a run asks for.
     """
     end = None if budget is None else time.time() + budget

@@ -1,6 +1,9 @@
 import contextlib
 import doctest
+import errno
+import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -39,6 +42,15 @@ def test_each_run_has_a_folder_and_a_line_and_is_done_once(whole):
 
 class StopError(BaseException):
     """As abrupt as a second Ctrl-C."""
+
+
+def test_a_file_system_without_locks_stops_no_sweep(tmp_path, whole, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    swept(tmp_path)
+    assert numbers(tmp_path) == numbers(whole)
 
 
 @pytest.mark.parametrize("updates", [1, 5, 9])

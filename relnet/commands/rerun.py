@@ -13,6 +13,7 @@ from relnet.run import RunConfig, config_from_json
 # The paper's first: they need the fewest options.
 RECIPES = {
     "paper-copying": recipes.paper_copying,
+    "long-copying": recipes.long_copying,
     "copying": recipes.copying,
     "paper-text": recipes.paper_text,
     "text": recipes.text,
@@ -43,12 +44,16 @@ def rerun(found: report.Run) -> str | None:
     if not is_there:
         return None
     place = f"{folder!r}, resume=True" if going_on else repr(f"{folder}-again")
-    return shlex.join(["python", "-c", f"from relnet import run; run.train(run.read_config({folder!r}), {place})"])
+    made = f"run.train(run.read_config({folder!r}), {place})"
+    return shlex.join(["python", "-c", f"from relnet import run; run.examine_unless_done({made})"])
 
 
 def _options(recipe: Any, config: RunConfig) -> list[str] | None:
     """Options, without those that say what is so anyway, with which the recipe gives this configuration; None where none do."""
-    told = {**vars(config.model.mixers[0]), **vars(config.model), **vars(config.train), **vars(config.task)}
+    # Of several mixers the last one's settings, where it has them: the first one of a windowed model gathers for it.
+    first, last = (vars(config.model.mixers[place]) for place in (0, -1))
+    mixer = first | {name: value for name, value in last.items() if value is not None}
+    told = {**mixer, **vars(config.model), **vars(config.train), **vars(config.task)}
     parameters = inspect.signature(recipe).parameters
     options = {name: told[known] for name in parameters if (known := OTHER_NAMES.get(name, name)) in told}
     # What a configuration does not say by the recipe's words, as a mixer by its name: each word that there is.
@@ -96,5 +101,7 @@ def _penalty(config: RunConfig) -> list[str]:
 
 
 def _words(name: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{'' if value else 'no-'}{name.replace('_', '-')}"]
     values = value if isinstance(value, tuple) else (value,)
     return [f"--{name.replace('_', '-')}", *map(str, values)]

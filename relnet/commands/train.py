@@ -80,19 +80,19 @@ class Train:
             shown.enter_context(progress)
 
         progress = TrainingProgress(config.name, settings.steps, status)
-        named = run.run_folder(self.out, f"{config.name}-{task.label}")
-        with named as folder, contextlib.ExitStack() as shown:
-            finished = run.train(
-                config,
-                folder,
-                device=self.device,
-                resume=self.resume,
-                on_start=start,
-                on_step=progress,
-                trackers=self.track,
-            )
-        with status.status("examining ..."):
-            run.examine_unless_done(finished)
+        with run.run_folder(self.out, f"{config.name}-{task.label}") as folder:
+            with contextlib.ExitStack() as shown:
+                finished = run.train(
+                    config,
+                    folder,
+                    device=self.device,
+                    resume=self.resume,
+                    on_start=start,
+                    on_step=progress,
+                    trackers=self.track,
+                )
+            with status.status("examining ..."):
+                run.examine_unless_done(finished)
         out.print(report.table(report.read_runs([finished.folder])))
 
     def _penalised(self) -> RunConfig:

@@ -8,7 +8,6 @@ A chunk is written before the record that counts it, so what a kill leaves is wh
 preparing goes on from there. STORE is KIND-KEY in `data_root()`, KEY a hash of what the content depends on.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from relnet.locks import lock
 
 # Where prepared data goes; otherwise the user's cache folder.
 DATA_VARIABLE = "RELNET_DATA"
@@ -48,8 +49,8 @@ def unfinished(folder: Path, data: str) -> Generator[bool]:
         raise ValueError(
             f"{folder} holds {', '.join(strange)}, which is not ours; set ${DATA_VARIABLE} to another folder"
         )
-    with open(folder / ".lock", "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with open(folder / ".lock", "ab") as file:
+        lock(file)
         yield not (folder / "store.json").exists()
 
 

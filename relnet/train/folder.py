@@ -5,7 +5,6 @@ process that holds it, however that ends; its file stays, since removing it woul
 """
 
 import errno
-import fcntl
 import logging
 import os
 import re
@@ -13,6 +12,8 @@ import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+
+from relnet.locks import lock
 
 HELD = ("log.jsonl", "checkpoints", "model.safetensors", "result.json")
 LOCK = ".lock"
@@ -44,11 +45,11 @@ def locked(folder: Path) -> Generator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "ab") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            missing = lock(file, wait=False)
         except BlockingIOError:
             raise ValueError(f"{folder} is in use, a run trains in it: wait for it, or use another folder") from None
-        except OSError as error:
-            logger.warning("%s cannot be locked (%s): start no second run in it", folder, error.strerror)
+        if missing:
+            logger.warning("%s cannot be locked (%s): start no second run in it", folder, missing)
         for place in (folder, folder / "checkpoints"):
             for name in os.listdir(place) if place.is_dir() else ():
                 if _LEFTOVER.fullmatch(name):

@@ -50,6 +50,14 @@ def configs(text):
             learnt(recipes.images(mixer="birn", patch=4, lr=0.5), mean=(0.3,), std=(0.4,)),
             "relnet train images --mixer birn --patch 4 --hidden 256 --lr 0.5",
         ),
+        "switches": (
+            learnt(recipes.images(flip=True, skip=True), mean=(0.3,), std=(0.4,)),
+            "relnet train images --flip --skip --hidden 256",
+        ),
+        "two mixers": (
+            recipes.long_copying(seed=1, windows=(2, 3)),
+            "relnet train long-copying --windows 2 3 --seed 1",
+        ),
         "compared": (recipes.compare_copying(8, ("linear-causalrn",))[0], None),
         "penalty": (
             dataclasses.replace(recipes.copying(3), penalty=CurvaturePenalty(0.5, norm="frobenius", iters=2)),
@@ -72,6 +80,8 @@ def configs(text):
         "another name",
         "text",
         "images",
+        "switches",
+        "two mixers",
         "paper's constant rate",
     ],
 )
@@ -101,6 +111,7 @@ def test_what_no_recipe_gives_is_made_again_from_the_folder_itself(tmp_path):
     exec(code, {})
     again = run.read_config(tmp_path / "it's-again")
     assert again == odd
+    assert (tmp_path / "it's-again" / "exam.jsonl").exists(), "as relnet train ends"
 
 
 def test_an_unfinished_run_is_gone_on_with_in_its_folder(tmp_path):

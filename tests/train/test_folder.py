@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import logging
 import os
 import subprocess
@@ -7,7 +8,6 @@ import threading
 
 import pytest
 
-from relnet.train import folder as module
 from relnet.train import write_atomically
 from relnet.train.folder import LOCK, locked
 
@@ -115,6 +115,6 @@ def test_a_file_system_without_locks_is_told_and_used(tmp_path, monkeypatch, cap
     def fail(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(module.fcntl, "flock", fail)
+    monkeypatch.setattr(fcntl, "flock", fail)
     with caplog.at_level(logging.WARNING), locked(tmp_path):
         assert "cannot be locked (No locks available)" in caplog.text
