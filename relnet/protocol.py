@@ -93,9 +93,10 @@ def sit(
     seeds: of weights, training strings and exam items. num, batch_size: items a length and seed, asked at once.
     on_train, on_ask: called with what is trained, or asked, in words before it is; on_step, on_row: with each update, with each result.
     ValueError before anything is trained: for names that stand twice, no learning rates or no seeds, settings that training refuses, a
-    candidate that cannot be built, and a folder in which another candidate of the same name was trained.
+    candidate that cannot be built, a folder in which another candidate of the same name was trained, and what `check_folder` refuses.
     """
     folder = Path(folder)
+    check_folder(folder)
     names = [candidate.name for candidate in candidates]
     if len(set(names)) != len(names):
         raise ValueError(f"names {', '.join(names)}: each candidate needs a name of its own")
@@ -149,6 +150,18 @@ def sit(
     return lines
 
 
+def check_folder(folder: Path) -> None:
+    """Raise ValueError for the folder of a run, whose exam.jsonl is its own, and for one whose exam.jsonl holds anything but an exam."""
+    if any((folder / name).exists() for name in ("config.json", "log.jsonl")):
+        raise ValueError(f"{folder} is the folder of a run, which keeps its own exam in it; take another --out")
+    path = folder / "exam.jsonl"
+    if path.exists():
+        try:
+            report.read_exam(path)
+        except ValueError as error:
+            raise ValueError(f"{error}; take another --out") from None
+
+
 def add_lines(path: Path, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Put results into a file of them, each in place of an earlier one to the same question, and return all that it holds.
 
@@ -198,12 +211,22 @@ def _planned(
                 name = f"lr-{settings.lr:g}-seed-{settings.seed}"
                 place = folder / candidate.name / f"{paper.task.kind}-{paper.task.length}" / name
                 note = place / "candidate.json"
-                if note.exists() and (found := json.loads(note.read_text())["identity"]) != identity:
+                if note.exists() and (found := _trained_there(note)) != identity:
                     raise ValueError(
                         f"{place} holds a training of {found}, and {identity} is asked for; take another --out"
                     )
                 planned.append(_Training(candidate, paper, settings, place, identity))
     return planned
+
+
+def _trained_there(note: Path) -> str:
+    """What a training's candidate.json says that was trained."""
+    try:
+        return str(json.loads(note.read_text())["identity"])
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"{note} is damaged, so that its training cannot be told from another; take another --out"
+        ) from None
 
 
 def _built(candidate: Candidate, paper: Paper, seed: int) -> nn.Module:

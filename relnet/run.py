@@ -33,6 +33,8 @@ MEASURED = tasks.Text | tasks.Images
 # What a model of a text is asked to go on from, as in Cui 2024, and how many tokens it says.
 PROMPT = "Three years later,"
 SAMPLE_TOKENS = 200
+# Strings a length that a run is asked in its own exam.
+ITEMS = 320
 
 
 # What a run's config can hold, and what is trained.
@@ -175,9 +177,12 @@ def read_config(folder: str | Path) -> RunConfig:
     return config_from_json(path.read_text(), str(path))
 
 
-def _check_config(config: RunConfig, folder: Path) -> None:
-    """Raise ValueError where the folder holds the config of another run."""
+def _check_config(config: RunConfig, folder: Path, resume: bool) -> None:
+    """Raise ValueError where the folder holds the config of another run, or a run to resume without its config."""
     if not (folder / "config.json").exists():
+        log = folder / "log.jsonl"
+        if resume and ((folder / "result.json").exists() or (log.exists() and log.stat().st_size)):
+            raise ValueError(f"{folder} holds a run, but not its config.json: put that back, or use another folder")
         return
     found = read_config(folder)
     saving = {name: getattr(config.train, name) for name in training.SAVING}
@@ -229,7 +234,7 @@ def train(
     """
     (config,) = prepared([config])
     with run_folder(folder, config.name) as place:
-        _check_config(config, place)
+        _check_config(config, place, resume)
         settings = config_to_json(config)
         model = build_model(config)
         if config.penalty:
@@ -329,7 +334,7 @@ def examine(
     *,
     lengths: Sequence[int] | None = None,
     seeds: Sequence[int] = (0,),
-    num: int = 320,
+    num: int = ITEMS,
     batch_size: int = 64,
     device: str | None = None,
     data: str | Path | None = None,
@@ -404,12 +409,17 @@ def _subject(run: Run | str | Path, device: str | None) -> tuple[Path, tasks.Any
 
 
 def unasked(found: report.Run, task: tasks.AnyTask, prompt: str = PROMPT, lengths: Sequence[int] = ()) -> list[int]:
-    """Return the lengths (none: the trained one) whose exam a run still lacks; 0 for that of a text or of images, which has no length."""
+    """Return the lengths (none: the trained one) whose exam a run still lacks; 0 for that of a text or of images, which has no length.
+
+    An exam of another number of strings is not it: what a run was asked beside its own exam changes no result of a sweep.
+    """
     if isinstance(task, tasks.Images):
         return [] if found.images else [0]
     if isinstance(task, tasks.Text):
         return [] if any(row["prompt"] == prompt for row in found.text) else [0]
-    done = {(row["length"], row["mode"]) for row in found.exam if (row["task"], row["seed"]) == (task.name, 0)}
+    rows = [row for row in found.exam if (row["task"], row["seed"]) == (task.name, 0)]
+    # A note says why there are no answers.
+    done = {(row["length"], row["mode"]) for row in rows if row["items"] == ITEMS or row.get("note")}
     return [length for length in lengths or (task.length,) if not done >= {(length, mode) for mode in exam.MODES}]
 
 

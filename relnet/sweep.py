@@ -19,12 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from relnet import report, run
 from relnet.exam.lines import end_last_line, is_cut_short
 from relnet.locks import lock
 from relnet.run import RUNS_VARIABLE, AnyModel, RunConfig
 from relnet.train import SAVING, StepRecord, StopTrainingError, choose_device
-from relnet.train.folder import locked
+from relnet.train.folder import locked, not_written
 
 ATTEMPTS = 2
 # Of a sweep in a run's folder: held while it trains and examines the run.
@@ -248,12 +250,21 @@ def in_rounds(
 
 
 def check(runs: Sequence[PlannedRun], lines: str | Path | None) -> None:
-    """Raise where the same run stands twice, and where no lines can be appended to the file, which is made: now, not after hours."""
+    """Raise where the same run stands twice, a model cannot be built, or no lines can be appended to the file, which is made: now, not
+    after hours."""
     names = [planned.name for planned in runs]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{', '.join(twice)}: the same run stands twice in the sweep")
+    for config in {repr(planned.config.model): planned.config for planned in runs}.values():
+        try:
+            with torch.device("meta"):
+                run.build_model(config)
+        except ValueError as error:
+            raise ValueError(f"{config.name} cannot be built: {error}") from None
     if lines is not None:
         path = Path(lines)
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path} is no regular file; give another file for the runs")
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a+b") as file:
             file.seek(0)
@@ -268,6 +279,9 @@ def is_finished(planned: PlannedRun, place: Path) -> bool:
         (found,) = report.read_runs([place])
     except ValueError:
         # Damaged, as `do` will say.
+        return False
+    # Half a folder, as when somebody removed a file of it, is for training to refuse.
+    if not found.config or "steps" not in found.result:
         return False
     return not run.unasked(found, planned.config.task, lengths=planned.lengths)
 
@@ -344,10 +358,13 @@ def append_line(path: Path, folder: Path, command: str) -> None:
             measured = known.get("exam") or known.get("text") or known.get("images") or ()
             if same and len(measured) >= len(found.exam or found.text or found.images):
                 return
-        end_last_line(file, OPENING)
-        file.write(found.to_json(command).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+        try:
+            end_last_line(file, OPENING)
+            file.write(found.to_json(command).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError as error:
+            raise not_written(path, error) from error
 
 
 def _parsed(path: Path, content: bytes) -> list[dict[str, Any]]:

@@ -223,6 +223,26 @@ def test_what_can_be_refused_is_refused_before_the_first_training(tmp_path):
     assert not (tmp_path / "causalrn").exists()
 
 
+def test_a_folder_that_is_no_exam_is_refused_before_the_first_training(tmp_path):
+    def refused(folder, message):
+        with pytest.raises(ValueError, match=message):
+            sit(folder)
+
+    for name in ("config.json", "log.jsonl"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text("{}")
+        refused(tmp_path / name, "is the folder of a run, .* take another --out")
+    for number, text in enumerate(("", "a note", '{"format": 1', '{"format": 1}')):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "exam.jsonl").write_text(text)
+        refused(tmp_path / str(number), "holds no exam.*; take another --out")
+    sit(tmp_path / "sound")
+    (note,) = (tmp_path / "sound").rglob("candidate.json")
+    for text in ("", "{", "{}", "[]", "3"):
+        note.write_text(text)
+        refused(tmp_path / "sound", "candidate.json is damaged")
+
+
 def test_two_exams_in_one_folder_lose_none_of_each_others_lines(tmp_path):
     path = tmp_path / "exam.jsonl"
 

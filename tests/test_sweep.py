@@ -122,6 +122,33 @@ def test_lengths_that_are_asked_for_later_are_examined_and_written(tmp_path):
     assert [sorted({row["length"] for row in line["exam"]}) for line in numbers(tmp_path)] == [[3], [2, 3]]
 
 
+def test_an_exam_of_another_number_of_strings_is_not_the_sweep_s(tmp_path):
+    runs = tiny_runs(seeds=[0], max_steps=2)
+    swept(tmp_path, runs)
+    before = numbers(tmp_path)
+    (tmp_path / "lines.jsonl").unlink()
+    (tmp_path / runs[0].name / "exam.jsonl").unlink()
+    run.examine(tmp_path / runs[0].name, num=2)
+    swept(tmp_path, runs)
+    assert numbers(tmp_path) == before
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("{}")])
+@pytest.mark.parametrize("name", ["config.json", "result.json"])
+def test_half_a_run_folder_does_not_count_as_finished(tmp_path, name, damage):
+    runs = tiny_runs(seeds=[0], max_steps=2)
+    (place,) = swept(tmp_path, runs).finished
+    before = numbers(tmp_path)
+    (tmp_path / "lines.jsonl").unlink()
+    damage(place / name)
+    outcome = swept(tmp_path, runs)
+    if outcome.failed:
+        assert name in outcome.failed[place]
+        assert (tmp_path / "lines.jsonl").read_bytes() == b""
+    else:
+        assert numbers(tmp_path) == before
+
+
 def test_a_line_that_a_kill_cut_short_is_written_again(tmp_path, whole):
     lines = (whole / "lines.jsonl").read_bytes().splitlines(keepends=True)
     path = tmp_path / "lines.jsonl"
@@ -230,6 +257,9 @@ def test_what_cannot_be_swept_is_refused_before_anything_is_done(tmp_path):
         swept(tmp_path, tiny_runs(seeds=(0, 0)))
     with pytest.raises(ValueError, match="device 'tpu'"):
         sweep.sweep(tiny_runs(), tmp_path, device="tpu")
+    odd = renamed(tiny_runs(heads=3)[0], "three-heads")
+    with pytest.raises(ValueError, match=r"three-heads cannot be built: .* not divisible by heads"):
+        swept(tmp_path, [*tiny_runs(), odd])
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "lines.jsonl").write_text("a list of mine\n")
     with pytest.raises(ValueError, match=r"lines\.jsonl, line 1 is none of relnet's"):
@@ -261,9 +291,10 @@ def test_a_file_of_somebody_else_is_refused_at_the_start_and_stays_as_it_is(tmp_
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_cannot_be_written_is_refused_at_the_start(tmp_path):
-    (tmp_path / "lines.jsonl").mkdir()
-    with pytest.raises(IsADirectoryError):
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/full")])
+def test_what_is_no_file_to_write_lines_to_is_refused_at_the_start(tmp_path, make):
+    make(tmp_path / "lines.jsonl")
+    with pytest.raises(ValueError, match=r"lines\.jsonl is no regular file"):
         swept(tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
 

@@ -25,7 +25,7 @@ class Exam:
     lengths: tuple[int, ...] = ()
     """Letters in the strings; default: the trained length, of candidates half of it to five times it. Over text: words (copies),
     entries (phone-book), tokens of a paragraph (question-answering)."""
-    num: int = 320
+    num: int = run.ITEMS
     """Strings a length and seed."""
     seeds: tuple[int, ...] = (0,)
     """Of the strings."""
@@ -56,8 +56,14 @@ class Exam:
                 "a run sits the exam of its own task, as it was trained: --tasks, --lrs, --out and the like are for candidates "
                 "(--model, --mixers, --hf, --hf-config)"
             )
+        asked = (self.lengths, self.num, self.seeds, self.batch_size, self.data)
         for folder in self.runs:
             if isinstance(run.read_config(folder).task, tasks.Text):
+                if asked != ((), run.ITEMS, (0,), 64, None):
+                    raise ValueError(
+                        f"{folder} is a run on a text, measured on all of its validation text: leave out --lengths, --num, --seeds, "
+                        "--batch-size and --data"
+                    )
                 run.examine_text(folder, device=self.device)
                 continue
             run.examine(

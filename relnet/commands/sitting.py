@@ -82,6 +82,7 @@ def examine(
     )
     papers = [recipes.paper(name, settings, lengths) for name in asked.tasks or recipes.STANDARD] if trained else []
     with run.run_folder(asked.out, "exam") as folder, _told_how_to_go_on(folder), contextlib.ExitStack() as shown:
+        protocol.check_folder(folder)
         status.print(f"exam in {folder}")
         progress: TrainingProgress
         lines: list[dict[str, Any]] = []

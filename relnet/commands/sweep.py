@@ -61,7 +61,7 @@ class Sweep:
 
     def __call__(self) -> None:
         """Run the command."""
-        if self.budget is not None and self.budget <= 0:
+        if self.budget is not None and not self.budget > 0:
             raise ValueError(f"budget {self.budget:g}: hours above 0 wanted")
         if self.figure is not None:
             report.check_png(self.figure)

@@ -365,13 +365,28 @@ def figure7(
         seeds: Number of seeds, from 0.
         max_steps: Updates of a run; default: 600 on a CPU, one epoch at the paper's size.
     """
+    return _images("figure7", data, test, size, mixers, rate, range(seeds), max_steps)
+
+
+def _images(
+    name: str,
+    data: tuple[str, ...],
+    test: str | None,
+    size: Size,
+    mixers: tuple[ImageModelName, ...],
+    rate: Literal["constant", "cosine"],
+    seeds: Sequence[int],
+    max_steps: int | None,
+    **options: Any,
+) -> Plan:
+    """The plan of figures 7 and 8: each model at each seed."""
     if size == "paper" and data == ("digits",):
-        raise ValueError("figure7 at the paper's size learns CIFAR-5m: name the folder of its parts, --data FOLDER")
+        raise ValueError(f"{name} at the paper's size learns CIFAR-5m: name the folder of its parts, --data FOLDER")
 
     def made(size: Size, max_steps: int | None) -> list[RunConfig]:
         configs: list[RunConfig] = []
         steps = {"cpu": 600, "paper": PAPER_IMAGE_STEPS}[size] if max_steps is None else max_steps
-        for seed in range(seeds):
+        for seed in seeds:
             if size == "cpu":
                 configs += compare_images(data, test, mixers, max_steps=steps, seed=seed)
             else:
@@ -380,7 +395,7 @@ def figure7(
 
     # The paper's own runs on the same images: which classes there are is the data's.
     others = [] if _is_cifar5m(data) else [f"images {', '.join(Path(one).name for one in data)} for CIFAR-5m"]
-    return _plan("figure7", size, made(size, max_steps), made("paper", None), others)
+    return _plan(name, size, made(size, max_steps), made("paper", None), others, **options)
 
 
 def _is_cifar5m(data: Sequence[str]) -> bool:
@@ -408,5 +423,4 @@ def figure8(
         seed: Of weights and order.
         max_steps: Updates to do; default: 600 on a CPU, one epoch at the paper's size.
     """
-    plan = figure7(data, test, size, ("linear-birn",), rate, seed + 1, max_steps)
-    return replace(plan, name=f"figure8-{size}", runs=plan.runs[-1:], figure="maps")
+    return _images("figure8", data, test, size, ("linear-birn",), rate, (seed,), max_steps, figure="maps")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, normalizers
 
-from relnet import cli
+from relnet import cli, recipes, run
 from tests.exam.transformers_models import save, tiny
 
 
@@ -59,3 +59,15 @@ def test_a_model_that_took_another_ones_place_does_not_take_its_results(tmp_path
     assert cli.main([*asked, "--lengths", "3"]) == 2
     assert f"holds answers of another model that was named {folder}; take another --out" in capsys.readouterr().err
     assert (out / "exam.jsonl").read_text() == before
+
+
+def test_a_run_on_a_text_refuses_what_is_of_strings(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RELNET_DATA", str(tmp_path / "data"))
+    text = tmp_path / "text.txt"
+    text.write_text("What is written here is read byte by byte. " * 40)
+    config = recipes.text((str(text),), validation_share=0.1, context=16, width=8, depth=1, batch_size=2, max_steps=1)
+    run.train(config, tmp_path / "run", device="cpu")
+    for option in (["--data", str(text)], ["--lengths", "3"], ["--num", "5"], ["--seeds", "1"], ["--batch-size", "2"]):
+        assert cli.main(["exam", str(tmp_path / "run"), *option]) == 2
+        assert "leave out --lengths, --num, --seeds, --batch-size and --data" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "exam.jsonl").exists()

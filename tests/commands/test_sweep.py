@@ -187,6 +187,8 @@ def test_a_used_up_budget_is_said(capsys):
     ("arguments", "words"),
     [
         (("figure4", "--budget", "0"), "hours above 0"),
+        (("figure4", "--budget", "nan"), "hours above 0"),
+        (("heads-lr", "--heads", "1", "5"), "causalrn-5-heads cannot be built: hidden 16 is not divisible by heads=5"),
         (("figure4", "--mixers"), "no runs"),
         (("figure4", "--seeds", "0"), "no runs"),
         (("figure6", "--max-steps", "0"), "steps=0: must be at least 1"),

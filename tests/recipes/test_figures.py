@@ -145,6 +145,12 @@ def test_a_sweep_that_is_stopped_leaves_what_can_be_compared():
     assert [length for length, _, _ in order] == [16] * 8 + [32] * 8
 
 
+def test_figure8_is_figure7_s_run_of_the_same_seed():
+    (run,) = recipes.figure8(seed=2).runs
+    assert run.config in [planned.config for planned in recipes.figure7(mixers=("linear-birn",), seeds=3).runs]
+    assert run.config.train.seed == 2
+
+
 def test_only_linear_models_are_given_up_on_a_cpu():
     patience = {planned.config.name: planned.config.train.give_up_after for planned in recipes.figure4().runs}
     assert patience == {"causalrn": None, "transformer": None, "linear-causalrn": 1000, "linear-transformer": 1000}
