@@ -99,7 +99,7 @@ def long_copying(
 ) -> RunConfig:
     """Learn on strings of 5 to 20 letters to copy strings ten times as long, those that repeat no 4-gram.
 
-    relnet train long-copying: 20 to 25 minutes on one core; then relnet exam RUN --lengths 20 50 100 200. Of 256 strings of 100 letters
+    relnet train long-copying: 20 to 45 minutes on one core; then relnet exam RUN --lengths 20 50 100 200. Of 256 strings of 100 letters
     it copies 249 to 254, of 200 letters 237 to 251, of 320 letters 197 to 222 (three seeds, results/exam.md). No training string is
     longer than `length`, but a row has up to `before` letters before it, so that it is looked up among more tokens than it has.
 
