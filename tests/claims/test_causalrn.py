@@ -44,6 +44,14 @@ def test_a_run_that_ended_before_the_other_arrived_is_not_behind_it():
     assert verdict("C8", *lines, *rest) == "holds in part", "what is open is no part of the whole"
 
 
+def test_c8_tells_of_the_higher_rate_and_does_not_judge_by_it():
+    faster = [run("causalrn", 16, 50, lr=1e-3), run("transformer", 16, 40, lr=1e-3)]
+    found = JUDGES["C8"](of(run("causalrn", 16, 80), run("transformer", 16, 100), *faster))
+    assert found.verdict == "holds in part"
+    assert found.came.endswith("causalrn 80, transformer 100; at lr 0.001: 16 letters: causalrn 50, transformer 40")
+    assert verdict("C8", *faster) == "not tested"
+
+
 def with_mixer(line, **settings):
     line["config"]["model"]["mixer"] |= settings
     return line
