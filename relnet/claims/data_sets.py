@@ -48,7 +48,7 @@ def _alike(run: Trained) -> str:
 
 def _seen(run: Trained) -> int:
     """Tokens read, or images seen."""
-    return run.result["steps"] * run.told["batch_size"] * run.task.get("context", 1)
+    return run.result["steps"] * run.told["batch_size"] * (run.task.get("context") or 1)
 
 
 @claim(

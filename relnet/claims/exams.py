@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
+from relnet.claims.fields import DUPLICATED
 from relnet.claims.lines import Line, Results, files_of_lines
 from relnet.claims.parts import Bounds, Part, bounds
 from relnet.report import exam_lines
 from relnet.report.verdict import FREE, PASSED, best, groups, share, trained_task
 
 RECURRENT = ("lstm", "linear-causalrn", "linear-transformer", "mamba", "mamba2", "rwkv")
-COPYING, PREFIX, SUFFIX, DUPLICATED = "copying", "prefix-lookup", "suffix-lookup", "duplicated-ngram"
+COPYING, PREFIX, SUFFIX = "copying", "prefix-lookup", "suffix-lookup"
 TASKS = {COPYING: "Copying", PREFIX: "PrefixLookup", SUFFIX: "SuffixLookup"}
 # The paper's exam packs its rows and scores whole strings.
 LAYOUT = "jelassi2024"

@@ -104,10 +104,12 @@ def _runs(lines: Sequence[Line]) -> str:
             continue
         result, task = line["result"], line["config"].get("task") or {}
         if task.get("_type") == "Text":
-            bits.append(f"{line['name']} {result['bits_per_byte']:.3f}")
+            # None where no text was held out to validate.
+            if (of_run := result["bits_per_byte"]) is not None:
+                bits.append(f"{line['name']} {of_run:.3f}")
         elif line.get("images"):
             right.append(f"{line['name']} {100 * line['images'][-1]['test_accuracy']:.1f} %")
-        elif "length" in task:
+        elif task.get("length"):
             # Without that target nothing was counted.
             if line["config"]["train"].get("stop_accuracy") != 0.99:
                 continue

@@ -1,15 +1,16 @@
 """A results folder: its JSON lines, and the trained runs among them."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from relnet.claims.fields import Line, fault
 from relnet.claims.parts import Bounds, bounds
-from relnet.report.reading import FORMAT, read_lines
+from relnet.report.reading import FORMAT
 
-Line = dict[str, Any]
 Key = TypeVar("Key")
 WIDTH, DEPTH = 192, 12
 # Strings an update and the precision of copying runs: the paper's, and what fits two cores. Runs of the two are never compared.
@@ -79,7 +80,7 @@ class Trained:
     @property
     def exam(self) -> list[Line]:
         """Rows that were asked something."""
-        return [row for row in self.line.get("exam", []) if row["items"]]
+        return [row for row in self.line.get("exam") or () if row["items"]]
 
     @property
     def to_target(self) -> int | None:
@@ -131,10 +132,11 @@ class Trained:
 
 @dataclass(frozen=True)
 class Results:
-    """The JSON lines of a folder's *.jsonl files, by file name, and the names of its *.png files."""
+    """The JSON lines of a folder's *.jsonl files, by file name, the names of its *.png files, and what was left out and why."""
 
     files: dict[str, list[Line]]
     figures: frozenset[str] = frozenset()
+    left_out: tuple[str, ...] = ()
 
     @cached_property
     def runs(self) -> list[Trained]:
@@ -188,12 +190,49 @@ class Results:
 
 
 def read_folder(folder: str | Path) -> Results:
-    """Read the *.jsonl files of a folder, by name; ValueError where it has none."""
+    """Read the *.jsonl files of a folder, by name; lines that cannot be judged are left out. ValueError where no line is left."""
     paths = sorted(Path(folder).glob("*.jsonl"))
     if not paths:
         raise ValueError(f"{folder} holds no results: no *.jsonl files in it")
+    files: dict[str, list[Line]] = {}
+    left_out: list[str] = []
+    for path in paths:
+        files[path.name], told = _read_file(path)
+        left_out += told
+    if not any(files.values()):
+        more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
+        raise ValueError(
+            f"{folder} holds no results: {left_out[0] + more if left_out else 'its *.jsonl files are empty'}"
+        )
     figures = frozenset(path.name for path in Path(folder).glob("*.png"))
-    return Results({path.name: read_lines(path) for path in paths}, figures)
+    return Results(files, figures, tuple(left_out))
+
+
+def _read_file(path: Path) -> tuple[list[Line], list[str]]:
+    """The lines of a file that can be judged, and of the others which are left out, a reason each."""
+    lines: list[Line] = []
+    others: dict[str, list[int]] = {}
+    for number, content in enumerate(path.read_bytes().splitlines(), start=1):
+        if not content.strip():
+            continue
+        line = _parsed(content)
+        why = fault(line) if isinstance(line, dict) else "not a line of relnet's"
+        if why:
+            others.setdefault(why, []).append(number)
+        else:
+            lines.append(line)
+    return lines, [f"{path}, {_places(numbers)}: {why}: left out" for why, numbers in others.items()]
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _places(numbers: Sequence[int]) -> str:
+    return f"line {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} lines from line {numbers[0]} on"
 
 
 def files_of(runs: Iterable[Trained]) -> tuple[str, ...]:

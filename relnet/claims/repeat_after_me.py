@@ -10,7 +10,8 @@ counts as recurrent. A model has learned a length that it was trained on if at l
 from collections.abc import Sequence
 
 from relnet.claims.claim import Claim, Finding, claim, graded, untested
-from relnet.claims.exams import COPYING, DUPLICATED, PREFIX, SUFFIX, Exam, exams
+from relnet.claims.exams import COPYING, PREFIX, SUFFIX, Exam, exams
+from relnet.claims.fields import DUPLICATED
 from relnet.claims.lines import Line, Results, Trained, files_of_lines
 from relnet.claims.parts import Bounds, Part, every, judged, opposite, some
 from relnet.report.verdict import FREE, PASSED, groups, share

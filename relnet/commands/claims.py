@@ -6,6 +6,7 @@ from pathlib import Path
 import tyro
 
 from relnet import claims
+from relnet.commands.console import status
 
 
 @dataclass(frozen=True)
@@ -17,5 +18,8 @@ class Claims:
 
     def __call__(self) -> None:
         """Run the command."""
+        results = claims.read_folder(self.folder)
+        for told in results.left_out:
+            status.print(told)
         # As it is: a console would fold and colour it.
-        print(claims.ledger(claims.CLAIMS, claims.read_folder(self.folder)), end="")
+        print(claims.ledger(claims.CLAIMS, results), end="")
