@@ -181,7 +181,7 @@ KINDS: tuple[tuple[Callable[[Line], bool], Wanted], ...] = (
     ),
     (_has("r2", "left"), {"run": STRUCTURE, "r2": MEASURED, "left": MEASURED}),
     (lambda line: "case" in line and "iters" in line, SPECTRUM),
-    (lambda line: isinstance(line.get("run"), dict) and "operator" in line["run"], ATTACKED),
+    (lambda line: "run" in line and _has("validation", "test")(line), ATTACKED),
     (_of("case", "linear form"), LINEAR),
     (_of("case", "stability"), {"error": _or_null(MEASURED)}),
     (lambda line: line.get("case") == "relation_mean" and line.get("activation") == "exp", SPEEDS),

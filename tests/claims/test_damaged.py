@@ -220,6 +220,9 @@ DAMAGES = {
         ("starts", GONE),
     ],
     "attacked": [
+        ("run", None),
+        ("run", "digits"),
+        ("run.operator", GONE),
         ("run.data", GONE),
         ("run.method", ["lanczos"]),
         ("run.weight", None),
@@ -346,8 +349,9 @@ def test_bytes_that_are_no_text_are_left_out_and_named(tmp_path):
         SOUND["structure"] | {"r2": float("nan")},
         damaged("copying", "curve.loss", [float("nan")] * 10),
         damaged("lookup", "exam", None),
+        damaged("bench", "medians.cpu", None),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_what_says_little_is_sound(tmp_path, line):
     write(tmp_path / "a.jsonl", line)
