@@ -5,7 +5,8 @@
 
 from relnet.report.cells import duration
 from relnet.report.exam_figures import exam_figures
-from relnet.report.figures import check_new, check_png, learning_curves, write_new
+from relnet.report.figures import check_png, learning_curves
+from relnet.report.files import check_free, check_new, write_new, write_once
 from relnet.report.maps import ImageMaps, image_panel, text_panel
 from relnet.report.reading import Run, read_runs
 from relnet.report.sat import exam_lines
@@ -17,6 +18,7 @@ from relnet.report.verdict import read_exam, verdict
 __all__ = [
     "ImageMaps",
     "Run",
+    "check_free",
     "check_new",
     "check_png",
     "duration",
@@ -36,4 +38,5 @@ __all__ = [
     "theory_tables",
     "verdict",
     "write_new",
+    "write_once",
 ]

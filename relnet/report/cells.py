@@ -23,6 +23,15 @@ def shown(number: int | None) -> str:
     return MISSING if number is None else f"{number:,}"
 
 
+def encodable(text: str) -> str:
+    """Text with "?" for what no encoding has: the bytes of a file's name that are no UTF-8, halves of a pair of surrogates.
+
+    >>> encodable("bad" + chr(0xDCFF)), encodable("s\u00fc\u00df")
+    ('bad?', 's\u00fc\u00df')
+    """
+    return text.encode(errors="replace").decode()
+
+
 def seconds_per_step(run: Run) -> float | None:
     """Median seconds of an update, None where none is known."""
     seconds = run.result.get("seconds_per_step")

@@ -7,7 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from relnet.report.ceilings import share_without_repeat
-from relnet.report.figures import COLOURS, LINES, literal, png, wrapped, write_new
+from relnet.report.figures import COLOURS, LINES, literal, png, wrapped
+from relnet.report.files import write_new
 from relnet.report.verdict import FREE, SITTING, Line, best, elsewhere, first, groups, lost, share
 
 NGRAMS = (3, 4, 5)
@@ -27,7 +28,6 @@ def exam_figures(lines: Sequence[Line], folder: str | Path, note: str = "") -> l
     if not chosen:
         raise ValueError("no results of an exam to draw")
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     made = [write_new(folder / "exam-lengths.png", _figure(chosen, _lengths, wrapped(note)))]
     if any(line.get("samples") is not None for line in chosen):
         made.append(write_new(folder / "exam-samples.png", _figure(chosen, _samples, wrapped(note))))

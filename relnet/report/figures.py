@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from relnet.report.cells import encodable
+from relnet.report.files import write_new
 from relnet.report.reading import Run, labels
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; yellow, too faint on white, is left out.
@@ -29,7 +31,6 @@ def learning_curves(runs: Sequence[Run], path: str | Path, note: str = "") -> Pa
     drawn = [(label, run) for label, run in zip(labels(runs), runs, strict=True) if run.updates]
     if not drawn:
         raise ValueError(f"no updates to draw: {', '.join(str(run.folder) for run in runs) or 'no runs'}")
-    path.parent.mkdir(parents=True, exist_ok=True)
     return write_new(path, _draw(drawn, wrapped(note)))
 
 
@@ -136,8 +137,8 @@ def _title(runs: Sequence[Run]) -> str:
 
 
 def literal(text: str) -> str:
-    """Text that matplotlib shows as it is: it reads $...$ as mathematics."""
-    return text.replace("$", r"\$")
+    """Text that matplotlib shows as it is: it reads $...$ as mathematics, and fails on what cannot be encoded."""
+    return encodable(text).replace("$", r"\$")
 
 
 def png(figure: Any) -> bytes:
@@ -147,24 +148,3 @@ def png(figure: Any) -> bytes:
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure.savefig(file, format="png", dpi=150)
     return file.getvalue()
-
-
-def check_new(path: Path) -> None:
-    """Raise ValueError for a name that `write_new` cannot take: a folder's, and one in a folder that is not there."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the name of a file")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path.parent} is no folder; make it, or give another name than {path}")
-
-
-def write_new(path: Path, content: bytes) -> Path:
-    """Write a file under this name, or NAME-2, NAME-3, ... where it is taken; return the file written."""
-    number, candidate = 1, path
-    while True:
-        try:
-            with open(candidate, "xb") as file:
-                file.write(content)
-            return candidate
-        except FileExistsError:
-            number += 1
-            candidate = path.with_stem(f"{path.stem}-{number}")

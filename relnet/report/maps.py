@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from relnet.report.figures import COLOURS, literal, png, write_new
+from relnet.report.figures import COLOURS, literal, png
+from relnet.report.files import write_new
 
 # Most classes shown, and tokens up to which each is written at its row and column.
 CLASSES = 5
@@ -41,7 +42,7 @@ def image_panel(path: Path, images: Sequence[ImageMaps], title: str) -> Path:
     for axes, shown in zip(rows, images, strict=True):
         _draw_image(axes, shown)
     figure.suptitle(literal(title), fontsize=11)
-    return _written(path, figure)
+    return write_new(path, png(figure))
 
 
 def _draw_image(axes: Any, shown: ImageMaps) -> None:
@@ -92,9 +93,4 @@ def text_panel(path: Path, tokens: Sequence[str], maps: Sequence[tuple[str, np.n
     for axis in axes[len(maps) :]:
         axis.set_visible(False)
     figure.suptitle(literal(title), fontsize=11)
-    return _written(path, figure)
-
-
-def _written(path: Path, figure: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
     return write_new(path, png(figure))

@@ -5,7 +5,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from relnet.report.figures import COLOURS, LINES, check_png, literal, png, wrapped, write_new
+from relnet.report.figures import COLOURS, LINES, check_png, literal, png, wrapped
+from relnet.report.files import write_new
 from relnet.report.reading import Run
 
 Setting = Literal["length", "lr"]

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from relnet.report.cells import MISSING, Contents, formatted, seconds_per_step, shown, wall_time
+from relnet.report.cells import MISSING, Contents, encodable, formatted, seconds_per_step, shown, wall_time
 from relnet.report.image_table import image_contents
 from relnet.report.reading import Run, labels
 from relnet.report.text_table import text_contents
@@ -46,7 +46,7 @@ def aligned(contents: Contents, width: int | None = None) -> str:
     file = io.StringIO()
     Console(file=file, width=names + sum(figures) + gap * len(figures), color_system=None).print(drawn)
     notes = "".join(textwrap.fill(note, width, subsequent_indent="  ") + "\n" for note in contents.notes)
-    return "".join(line.rstrip() + "\n" for line in file.getvalue().splitlines()) + "\n" + notes
+    return encodable("".join(line.rstrip() + "\n" for line in file.getvalue().splitlines()) + "\n" + notes)
 
 
 def markdown(runs: Sequence[Run]) -> str:
@@ -61,7 +61,7 @@ def _markdown(contents: Contents) -> str:
         *contents.lines,
     ]
     drawn = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-    return "\n".join([*drawn, "", *(f"- {note}" for note in contents.notes)]) + "\n"
+    return encodable("\n".join([*drawn, "", *(f"- {note}" for note in contents.notes)]) + "\n")
 
 
 def one_line(title: str) -> str:
@@ -143,7 +143,7 @@ def _notes(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
         seeds = sorted({row["seed"] for row in rows})
         lengths = sorted({row["length"] for row in rows})
         notes.append(
-            f"Exam: {_range(items)} items a length and seed; {_list('length', lengths)}; {_list('seed', seeds)}."
+            f"Exam: {_range(items)} items a length and seed; {listed('length', lengths)}; {listed('seed', seeds)}."
         )
         scorers = sorted({str(row.get("scorer", "unknown")) for row in rows})
         notes.append(
@@ -199,5 +199,6 @@ def _range(numbers: Sequence[int]) -> str:
     return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
 
 
-def _list(name: str, numbers: Sequence[int]) -> str:
+def listed(name: str, numbers: Sequence[Any]) -> str:
+    """A word and the numbers that it is said of: "seed 0", "lengths 8, 16"."""
     return f"{name}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

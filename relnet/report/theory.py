@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from relnet.report.figures import COLOURS, LINES, png, write_new
+from relnet.report.figures import COLOURS, LINES, check_png, literal, png
+from relnet.report.files import write_new
 from relnet.report.reading import FORMAT, check_format, read_lines
 from relnet.report.verdict import FREE, longest_copied
 
@@ -141,9 +142,7 @@ _TABLES: dict[str, tuple[str, list[tuple[str, Any]]]] = {
 
 def theory_figure(source: str | Path, path: str | Path) -> Path:
     """Draw the JSON lines of `source` as a PNG and return the file written; an existing file is kept and a new name chosen."""
-    path = Path(path)
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"{path}: the figure is a PNG, give a name that ends in .png")
+    path = check_png(path)
     rows = read_theory(source)
     from matplotlib.figure import Figure
 
@@ -158,7 +157,6 @@ def theory_figure(source: str | Path, path: str | Path) -> Path:
         axes.spines[["top", "right"]].set_visible(False)
         if axes.has_data():
             axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
-    path.parent.mkdir(parents=True, exist_ok=True)
     return write_new(path, png(figure))
 
 
@@ -201,7 +199,7 @@ def _draw_states(axes: Any, rows: list[Row]) -> None:
     for number, row in enumerate(rows):
         lengths, bits = zip(*row["states"], strict=True)
         style = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)]}
-        axes.loglog(lengths, bits, label=row["model"], **style)
+        axes.loglog(lengths, bits, label=literal(row["model"]), **style)
     if rows:
         lengths = [length for length, _ in rows[0]["states"]]
         least = [max(1.0, length * rows[0]["bits_a_letter"] - 1) for length in lengths]

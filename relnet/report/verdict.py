@@ -11,7 +11,7 @@ from typing import Any
 
 from relnet.report.cells import MISSING, Contents, shown
 from relnet.report.intervals import student, wilson
-from relnet.report.tables import aligned
+from relnet.report.tables import aligned, listed
 
 Line = dict[str, Any]
 FREE, FORCED = "free_running", "teacher_forced"
@@ -188,10 +188,6 @@ def _named(sitting: tuple[Any, ...]) -> str:
     return f"{subject}, {task} (trained {f'on {learned} ' if elsewhere(task, learned) else ''}up to {trained})"
 
 
-def _list(name: str, numbers: Sequence[Any]) -> str:
-    return f"{name}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
-
-
 def _counted(chosen: Sequence[Line]) -> str:
     seeds = sorted({line["seed"] for line in chosen})
     items = max(line["items"] for line in chosen)
@@ -202,7 +198,7 @@ def _counted(chosen: Sequence[Line]) -> str:
     )
     left_out = any(lost(sitting) for sitting in groups(chosen, *SITTING).values())
     end = "; a seed that was not asked is in no share and no interval." if left_out else "."
-    return f"{items} items a length and seed; {_list('seed', seeds)}; interval: {way}{end}"
+    return f"{items} items a length and seed; {listed('seed', seeds)}; interval: {way}{end}"
 
 
 def _rates(lines: Sequence[Line]) -> list[str]:
@@ -224,9 +220,9 @@ def _noted(lines: Sequence[Line], chosen: Sequence[Line]) -> list[str]:
     for (*sitting, note, asked), rows in groups(noted, *SITTING, "note", "asked").items():
         lengths, own = (sorted({row[key] for row in rows}) for key in ("length", "seed"))
         every = {line["seed"] for line in seeds[tuple(sitting)]}
-        at = f" at {_list('seed', own)}" if len(own) < len(every) else ""
+        at = f" at {listed('seed', own)}" if len(own) < len(every) else ""
         were = "" if asked else f" {'were' if len(lengths) > 1 else 'was'} not asked"
-        notes.append(f"{_named(tuple(sitting))}: {_list('length', lengths)}{at}{were}: {note}.")
+        notes.append(f"{_named(tuple(sitting))}: {listed('length', lengths)}{at}{were}: {note}.")
     return notes
 
 

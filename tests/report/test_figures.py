@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from relnet.report import learning_curves, read_runs
+from relnet.report import learning_curves, markdown, read_runs, table
 from relnet.report.figures import COLOURS, _legend_shape, wrapped
 from tests.report.folders import TEXT_TASK, make_run, update
 
@@ -162,3 +162,11 @@ def test_of_texts_the_validation_is_drawn(tmp_path):
     lower = picture[len(picture) // 2 : int(0.85 * len(picture))]
     for colour in COLOURS[:2]:
         assert shows(lower, colour) > 100
+
+
+def test_letters_that_no_encoding_has_are_replaced(tmp_path):
+    make_run(tmp_path, "bad\udcff", folder="a", task={"_type": "Copying", "layout": "\ud800"})
+    runs = read_runs([tmp_path])
+    assert learning_curves(runs, tmp_path / "curves.png").exists()
+    assert "bad? " in table(runs)
+    assert "| bad? |" in markdown(runs)

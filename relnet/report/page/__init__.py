@@ -21,6 +21,6 @@ other script than its own run and nothing be loaded.
 """
 
 from relnet.report.page.gathering import Gathered, gather
-from relnet.report.page.writing import page, write_page
+from relnet.report.page.writing import page, page_file, write_page
 
-__all__ = ["Gathered", "gather", "page", "write_page"]
+__all__ = ["Gathered", "gather", "page", "page_file", "write_page"]

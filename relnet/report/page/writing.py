@@ -1,17 +1,16 @@
 """The page as a whole, and how it gets to the disk."""
 
 import base64
-import errno
 import hashlib
 import json
 import os
-import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from relnet.report.files import replace, taken
 from relnet.report.page.curves import clock, length_charts, panels, steps_charts
 from relnet.report.page.elements import document, element
 from relnet.report.page.gathering import Gathered
@@ -20,6 +19,8 @@ from relnet.report.page.markup import maps, overview, run_details, section, unre
 from relnet.report.verdict import elsewhere
 
 GENERATOR = "relnet report"
+# In the first bytes of a page, so many at most.
+MARKED = 2000
 MARK = f'<meta name="generator" content="{GENERATOR}">'
 SCALES = [("linear", "linear"), ("log", "logarithmic")]
 SCRIPTS = ("chart.js", "curves.js", "page.js")
@@ -71,18 +72,33 @@ def page(found: Gathered, title: str, reruns: Mapping[Path, str] | None = None, 
     return document(_whole(title, header, shown, data))
 
 
+def page_file(path: Path) -> Path:
+    """Return the file that a page of this name is written to: of a link, the file that it leads to, there or not.
+
+    FileExistsError where that is a file and no page of relnet report, ValueError where it can be none.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file")
+    if path.exists():
+        # To look into a device or a pipe might take for ever.
+        if not path.is_file():
+            raise ValueError(f"{path} is no regular file; give the name of a page, or a new one")
+        with path.open("rb") as file:
+            if MARK.encode() not in file.read(MARKED):
+                raise taken(path)
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if target.is_symlink():
+        raise ValueError(f"{path} is a link that leads back to itself; give another name")
+    return target
+
+
 def write_page(text: str, path: Path) -> None:
-    """Write the page, in place of an earlier one; FileExistsError where the file is anything but a page of relnet report."""
-    if path.exists() and MARK not in path.read_text(errors="replace")[:2000]:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        # Names of files need not be valid Unicode.
-        temporary.write_bytes(text.encode(errors="replace"))
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write the page, in place of an earlier one, to the file that `page_file` returns, which says what is refused.
+
+    OSError names the file; nothing half-written stays behind, and an earlier page then stays as it was.
+    """
+    # Names of files need not be valid Unicode.
+    replace(page_file(path), text.encode(errors="replace"))
 
 
 def _whole(title: str, header: Element, sections: list[Element], data: Mapping[str, Any]) -> Element:
