@@ -31,7 +31,8 @@ TEXT_FIELDS = {
     "prompt",
     "sample",
 }
-# What is measured of images held out.
+# What is measured at every update, and what of images held out.
+CURVE = ("loss", "accuracy", "window_accuracy")
 TESTED = ("test_loss", "test_accuracy")
 IMAGE_FIELDS = {"task", "subject", "images", "right", "test_accuracy", "test_loss"}
 
@@ -64,10 +65,8 @@ class Run:
 
         A run on a text also has `validation`: a pair of step and bits per byte each; one on images a triple of step, loss and accuracy.
         """
-        columns = ("step", "loss", "accuracy", "window_accuracy")
-        measured = ("step", *TESTED) if self.learns_images else ("step", "bits_per_byte")
-        validation = [[update[name] for name in measured] for update in self.validated]
-        curve = {name: [round(update[name], 6) for update in self.updates] for name in columns}
+        validation = [[update[name] for name in ("step", *self.measured)] for update in self.validated]
+        curve = {name: [round(update[name], 6) for update in self.updates] for name in ("step", *CURVE)}
         exam = [{name: value for name, value in row.items() if name != "first_errors"} for row in self.exam]
         content = {
             "format": FORMAT,
@@ -96,6 +95,11 @@ class Run:
     def validated(self) -> list[dict[str, Any]]:
         """The updates after which the validation text, or the images held out, were measured."""
         return [update for update in self.updates if "bits_per_byte" in update or "test_accuracy" in update]
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """What is measured then."""
+        return TESTED if self.learns_images else ("bits_per_byte",)
 
     @property
     def steps(self) -> int:
@@ -185,12 +189,17 @@ def _read_run(folder: Path) -> Run:
     exam, text, images = {}, {}, {}
     for row in read_lines(folder / "exam.jsonl"):
         check_format(folder / "exam.jsonl", row)
-        if row.keys() >= EXAM_FIELDS:
-            exam[row["task"], row["mode"], row["length"], row["seed"]] = row
-        elif row.keys() >= TEXT_FIELDS:
-            text[row["task"], row["context"], row["stride"], row["prompt"]] = row
-        elif row.keys() >= IMAGE_FIELDS:
-            images[row["task"]] = row
+        try:
+            if row.keys() >= EXAM_FIELDS:
+                exam[row["task"], row["mode"], row["length"], row["seed"]] = row
+            elif row.keys() >= TEXT_FIELDS:
+                text[row["task"], row["context"], row["stride"], row["prompt"]] = row
+            elif row.keys() >= IMAGE_FIELDS:
+                images[row["task"]] = row
+        except TypeError:
+            raise ValueError(
+                f"{folder / 'exam.jsonl'} is damaged: what is asked is a list or an object, a name or a number is wanted"
+            ) from None
     return Run(
         folder=folder,
         name=str(config.get("name") or folder.resolve().name),

@@ -6,6 +6,7 @@ The charts are drawn by the page's own script, SVG in some 400 lines. Libraries 
 vl-convert draws no page by itself that reacts. This page takes 0.5 to 1.1 s for its table, charts and settings of 100 runs of 600 updates.
 
     gathering   what is read, what could not be
+    checking    whether figures are figures
     grouping    which runs differ in their seed only
     thinning    long curves in few points
     curves      what the charts draw, as JSON in the page

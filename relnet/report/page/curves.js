@@ -73,10 +73,11 @@ function curveChart(panel, data, chosen, shown, styleOf) {
   };
 }
 
-// What a chart against length shows: of right answers in an exam, or of steps to a target.
-function lengthChart(exam, chosen, styleOf) {
+// What a chart against length shows: of right answers in an exam, or of steps to a target. A line of an exam has no runs to be let through.
+function lengthChart(exam, chosen, shown, styleOf) {
   const steps = exam.target !== undefined;
-  const lines = exam.lines.map((line) => ({
+  const left = exam.lines.filter((line) => !line.runs.length || line.runs.some(shown));
+  const lines = left.map((line) => ({
     label: line.label,
     style: styleOf(line.label),
     hidden: chosen.hidden.includes(line.label),

@@ -1,8 +1,10 @@
 """What the charts of a page draw: learning curves by task and group, and accuracy of exams against length."""
 
 import itertools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -98,45 +100,65 @@ def clock(run: Run) -> dict[str, list[float]] | None:
     }
 
 
-def length_charts(runs: Sequence[Run], grouped: Sequence[Group], sittings: Sequence[Line]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Source:
+    """Where a line of a chart against length comes from: its label, what tells it from another of this label, the runs (none: an exam)."""
+
+    label: str
+    behind: str
+    runs: tuple[int, ...] = ()
+
+
+def length_charts(
+    runs: Sequence[Run], grouped: Sequence[Group], sittings: Mapping[Path, Sequence[Line]]
+) -> list[dict[str, Any]]:
     """Charts of accuracy against length, one a task and training: {"task", "trained", "on", "lost", "lines"}; some line has two lengths.
 
     trained, on: up to which length, and on which task, if known. lost: of each line in which seeds are missing, how many in words.
-    A line is {"label"} and for each of "free_running.exact", "free_running.letters", "teacher_forced.exact" and
+    A line is {"label", "runs"} and for each of "free_running.exact", "free_running.letters", "teacher_forced.exact" and
     "teacher_forced.letters" a list of [length, percent, low, high]: mean and 95 % interval, over training seeds where there are several.
+    Each group of runs, and each candidate of each place of `sittings`, is a line of its own.
     """
-    asked: dict[tuple[str, int | None, str | None], dict[str, list[Line]]] = {}
+    asked: dict[tuple[str, int | None, str | None], dict[Source, list[Line]]] = {}
     for group in grouped:
+        source = Source(group.label, group.task, group.members)
         for member in group.members:
             run, seed = runs[member], seed_of(runs[member])
             for row in run.exam:
                 line = {**row, "seed": (seed, row["seed"])} if len(group.members) > 1 else row
                 # A run sits the exam of its own task.
                 key = (str(row["task"]), trained_length(run), str(row["task"]))
-                asked.setdefault(key, {}).setdefault(group.label, []).append(line)
-    for line in best(sittings):
-        charts = asked.setdefault((str(line["task"]), line.get("train_length"), trained_task(line)), {})
-        charts.setdefault(str(line["subject"]), []).append(line)
-    found = [
-        {
-            "task": task,
-            "trained": trained,
-            "on": learned,
-            "lost": {label: missing for label, rows in lines.items() if (missing := lost(rows))},
-            "lines": [{"label": label, **_points(rows)} for label, rows in lines.items()],
-        }
-        for (task, trained, learned), lines in asked.items()
-    ]
+                asked.setdefault(key, {}).setdefault(source, []).append(line)
+    for place, lines in sittings.items():
+        for line in best(lines):
+            sources = asked.setdefault((str(line["task"]), line.get("train_length"), trained_task(line)), {})
+            sources.setdefault(Source(str(line["subject"]), str(place)), []).append(line)
+    found: list[dict[str, Any]] = []
+    for (task, trained, learned), sources in asked.items():
+        named = list(zip(_told_apart(list(sources)), sources.items(), strict=True))
+        drawn = [{"label": label, "runs": list(source.runs), **_points(rows)} for label, (source, rows) in named]
+        missing = {label: words for label, (_, rows) in named if (words := lost(rows))}
+        found.append({"task": task, "trained": trained, "on": learned, "lost": missing, "lines": drawn})
     return [chart for chart in found if any(len(line[f"{FREE}.exact"]) > 1 for line in chart["lines"])]
+
+
+def _told_apart(sources: Sequence[Source]) -> list[str]:
+    """Labels of a chart's lines. Where several have the same, what tells them apart stands behind; runs keep theirs before exams."""
+    labels = Counter(one.label for one in sources)
+    of_runs = Counter(one.label for one in sources if one.runs)
+    return [
+        f"{one.label} ({one.behind})" if (of_runs if one.runs else labels)[one.label] > 1 else one.label
+        for one in sources
+    ]
 
 
 def steps_charts(runs: Sequence[Run], grouped: Sequence[Group]) -> list[dict[str, Any]]:
     """Charts of the steps to the target accuracy against the trained length, one a task and target; some line has two lengths.
 
-    A chart is {"task", "target", "lines"}, a line {"label", "steps"}: a list of [length, mean, least, most, note] over the seeds that
-    reached the target; the note says how many, unless all did.
+    A chart is {"task", "target", "lines"}, a line {"label", "runs", "steps"}: steps are [length, mean, least, most, note] over the seeds
+    that reached the target; the note says how many, unless all did.
     """
-    found: dict[tuple[str, float], dict[str, list[list[Any]]]] = {}
+    found: dict[tuple[str, float], dict[str, dict[str, Any]]] = {}
     for group in grouped:
         members = [runs[member] for member in group.members]
         length, target = trained_length(members[0]), number(members[0].stop_accuracy)
@@ -146,14 +168,13 @@ def steps_charts(runs: Sequence[Run], grouped: Sequence[Group]) -> list[dict[str
         task = group.task.replace(f"length {length}", "any length")
         note = "" if len(reached) == len(members) else f"{len(reached)} of {len(members)} runs"
         point = [length, fmean(reached), min(reached), max(reached), note]
-        found.setdefault((task, target), {}).setdefault(group.label, []).append(point)
+        line = found.setdefault((task, target), {}).setdefault(
+            group.label, {"label": group.label, "runs": [], "steps": []}
+        )
+        line["runs"].extend(group.members)
+        line["steps"].append(point)
     charts = [
-        {
-            "task": task,
-            "target": 100 * target,
-            "lines": [{"label": name, "steps": line} for name, line in lines.items()],
-        }
-        for (task, target), lines in found.items()
+        {"task": task, "target": 100 * target, "lines": list(lines.values())} for (task, target), lines in found.items()
     ]
     return [chart for chart in charts if any(len(line["steps"]) > 1 for line in chart["lines"])]
 

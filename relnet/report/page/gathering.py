@@ -6,67 +6,58 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from relnet.report.page.checking import COUNTS, check_run, check_sitting
 from relnet.report.page.curves import length_charts
 from relnet.report.page.grouping import grouped
 from relnet.report.page.markup import overview, run_details
-from relnet.report.page.thinning import number
 from relnet.report.reading import Run, kept, read_lines, read_place, run_places
+from relnet.report.tables import markdown
 from relnet.report.verdict import Line
 
-COUNTS = {"length", "items", "exact", "letters", "letters_right"}
-SITTING_FIELDS = {"subject", "task", "mode", "seed", *COUNTS}
-# Figures that a line of an exam may have.
-MEASURED = ("train_length", "lr", "steps", "train_accuracy")
+SITTING_FIELDS = {"subject", "task", "mode", "seed", "length", *COUNTS}
 # What reading a value of another kind than it should be ends in.
 FOREIGN = (ValueError, TypeError, KeyError, AttributeError, IndexError, ArithmeticError, OSError)
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """runs: readable ones. sittings: lines of exams of candidates. unreadable: place and reason."""
+    """runs: readable ones. sittings: lines of exams of candidates, by the folder or file that has them. unreadable: place and reason."""
 
     runs: list[Run]
-    sittings: list[Line]
+    sittings: dict[Path, list[Line]]
     unreadable: list[tuple[Path, str]]
 
 
 def gather(paths: Iterable[str | Path], patient: bool = False) -> Gathered:
     """Read all that lies under the paths: run folders, folders of them, a `relnet exam` folder, files of JSON lines of either or both.
 
-    ValueError where a path is missing or holds none of these, unless `patient`: it may hold some later; a single run that is damaged stops
-    nothing, it is named in `unreadable`.
+    What is found twice counts once. ValueError where a path is missing or holds none of these, unless `patient`: it may hold some later; a
+    single run or file of an exam that is damaged stops nothing, it is named in `unreadable`.
     """
-    found = Gathered([], [], [])
+    found = Gathered([], {}, [])
     seen: set[Path] = set()
     for path in map(Path, paths):
         if patient and not path.exists():
             continue
-        lines = [line for file in _sitting_files(path) for line in read_lines(file) if _is_result(line)]
-        found.sittings.extend(lines)
-        if lines and path.is_file():
-            _read_beside(path, found)
+        files = [file for file in _sitting_files(path) if _read_sitting(file, found, seen)]
+        if path in files:
             continue
         places = run_places(path)
-        if not places and not lines and not patient:
+        if not places and not files and not patient:
             raise ValueError(f"{path} is not a run folder, nor does it hold any, nor results of an exam")
         for place in places:
-            if place.resolve() not in seen:
-                seen.add(place.resolve())
+            if _is_new(place, seen):
                 _read(place, found)
     return found
 
 
-def _is_result(line: Line) -> bool:
-    """Whether it is a result of an exam of candidates, as relnet wrote it."""
-    return (
-        line.keys() >= SITTING_FIELDS
-        and all(number(line[name]) is not None for name in COUNTS)
-        and 0 <= line["exact"] <= line["items"]
-        and 0 <= line["letters_right"] <= line["letters"]
-        and all(line.get(name) is None or number(line[name]) is not None for name in MEASURED)
-        and all(isinstance(line[name], str | int | float) for name in ("subject", "task", "mode", "seed"))
-        and isinstance(line.get("trained_task"), str | None)
-    )
+def _is_new(place: Path, seen: set[Path]) -> bool:
+    """Whether this place has not been seen under any name; from now on it has."""
+    resolved = place.resolve()
+    if resolved in seen:
+        return False
+    seen.add(resolved)
+    return True
 
 
 def _sitting_files(path: Path) -> Iterable[Path]:
@@ -74,18 +65,43 @@ def _sitting_files(path: Path) -> Iterable[Path]:
         yield path
         return
     for place, folders, files in os.walk(path):
+        folders.sort()
         if {"config.json", "log.jsonl"} & set(files):
             folders.clear()
         elif "exam.jsonl" in files:
             yield Path(place, "exam.jsonl")
 
 
-def _read_beside(path: Path, found: Gathered) -> None:
-    """Read the runs of a file that has results of exams too."""
-    for place, line in enumerate(read_lines(path), start=1):
-        # An exam's have none.
-        if "config" in line:
-            _read(Path(f"{path}:{place}"), found, lambda place, line=line: [kept(line, place)])
+def _read_sitting(file: Path, found: Gathered, seen: set[Path]) -> bool:
+    """Read results of exams, and the runs that are kept beside them; whether there are any in this file."""
+    try:
+        lines = list(enumerate(read_lines(file), start=1))
+    except OSError as error:
+        found.unreadable.append((file, str(error)))
+        return True
+    results = [(place, line) for place, line in lines if line.keys() >= SITTING_FIELDS]
+    if results and _is_new(file, seen):
+        _keep_sound(file, results, found)
+        for place, line in lines:
+            # An exam's have none.
+            if "config" in line:
+                _read(Path(f"{file}:{place}"), found, lambda place, line=line: [kept(line, place)])
+    return bool(results)
+
+
+def _keep_sound(file: Path, results: Iterable[tuple[int, Line]], found: Gathered) -> None:
+    sound, odd = [], []
+    for place, line in results:
+        try:
+            check_sitting(f"line {place}", line)
+            sound.append(line)
+        except ValueError as error:
+            odd.append(str(error))
+    if sound:
+        found.sittings[file.parent if file.name == "exam.jsonl" else file] = sound
+    if odd:
+        more = f", and {len(odd) - 1} more of its lines" if odd[1:] else ""
+        found.unreadable.append((file, f"{odd[0]}{more}"))
 
 
 def _read(place: Path, found: Gathered, read: Callable[[Path], list[Run]] = read_place) -> None:
@@ -93,9 +109,11 @@ def _read(place: Path, found: Gathered, read: Callable[[Path], list[Run]] = read
         runs = [_named(run) for run in read(place)]
         for run in runs:
             # A file may be sound JSON and hold what no relnet wrote: seen when something is made of it.
+            check_run(run)
+            markdown([run])
             groups = grouped([run])
             overview([run], groups, [run.name])
-            length_charts([run], groups, [])
+            length_charts([run], groups, {})
             run_details(run, run.name, 0, None)
         found.runs.extend(runs)
     except FOREIGN as error:

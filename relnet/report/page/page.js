@@ -47,7 +47,7 @@ function toggled(label) {
 
 const charts = [
   ...data.curves.map((panel, n) => [`curve-${n}`, () => curveChart(panel, data, chosen, shown, styleOf)]),
-  ...data.lengths.map((exam, n) => [`length-${n}`, () => lengthChart(exam, chosen, styleOf)]),
+  ...data.lengths.map((exam, n) => [`length-${n}`, () => lengthChart(exam, chosen, shown, styleOf)]),
 ].map(([id, told]) => ({ figure: document.getElementById(id), told }));
 for (const one of charts) Object.assign(one, chart(one.figure, toggled));
 

@@ -211,7 +211,7 @@ def _lengths(charts: list[dict[str, Any]]) -> Element | None:
         "p",
         "Right answers against the length asked: bands are 95 % intervals (Student's over seeds, Wilson's of one seed's counts), an "
         "upright line marks the trained length. Steps to a target against the trained length: the mean of the seeds that reached it, in "
-        "a band from the least to the most.",
+        "a band from the least to the most. The filter hides a line once none of its runs is shown; lines of exams without runs stay.",
         class_="note",
     )
     figures = []

@@ -14,7 +14,7 @@ import pytest
 from relnet.report.page import gather, page, write_page
 from tests.report.folders import TASK, TEXT_TASK, exam_row, make_run, result, text_row, update
 from tests.report.page.chromium import chromium, program
-from tests.report.page.test_data import NASTY, damage, with_config
+from tests.report.page.test_data import NASTY, damage, sitting, with_config
 
 pytestmark = pytest.mark.browser
 
@@ -341,6 +341,29 @@ def test_the_filter_leaves_out_rows_runs_and_lines(tab, shown):
     assert texts(tab, "#filtered") == ["1 of 5"]
     search(tab, "")
     assert tab.do(visible.format("#runs tbody tr")) == 5
+
+
+def test_the_filter_leaves_out_lines_by_length_but_no_exam_without_runs(tab, tmp_path):
+    for name, seed in (("causalrn", 0), ("causalrn", 1), ("lstm", 0)):
+        for length, steps in ((16, 80), (32, 90)):
+            rows = [exam_row("free_running", length=asked) for asked in (8, 16)]
+            made, task = result(steps_to_accuracy=steps), TASK | {"length": length}
+            path = make_run(tmp_path, name, folder=f"{name}-{length}-{seed}", exam=rows, result=made, task=task)
+            with_config(path, seed=seed)
+    sitting(tmp_path / "exam", "own", task="copying-cui2024")
+    tab.open(write(tmp_path, tmp_path / "page.html"))
+    names = "[...document.querySelectorAll('#length-{} .legend button')].map(node => node.textContent.trim())"
+
+    def shown():
+        return [tab.do(names.format(chart)) for chart in range(3)]
+
+    assert shown() == [["causalrn", "lstm"], ["causalrn", "lstm", "own"], ["causalrn", "lstm"]]
+    search(tab, "lstm")
+    assert shown() == [["lstm"], ["lstm", "own"], ["lstm"]]
+    search(tab, "length 32, seed 1")
+    assert shown() == [["causalrn"], ["own"], ["causalrn"]]
+    assert "The filter hides a line once none of its runs is shown" in texts(tab, "#lengths .note")[0]
+    search(tab, "")
 
 
 def test_a_screen_reader_is_told_everything(tab, shown):
