@@ -24,6 +24,7 @@ import torch
 from relnet import report, run
 from relnet.exam.lines import end_last_line, is_cut_short
 from relnet.locks import lock
+from relnet.report.page.checking import check_run
 from relnet.run import RUNS_VARIABLE, AnyModel, RunConfig
 from relnet.train import SAVING, StepRecord, StopTrainingError, choose_device
 from relnet.train.folder import locked, not_written
@@ -276,7 +277,7 @@ def is_finished(planned: PlannedRun, place: Path) -> bool:
     if not (place / "result.json").exists():
         return False
     try:
-        (found,) = report.read_runs([place])
+        found = _read(place)
     except ValueError:
         # Damaged, as `do` will say.
         return False
@@ -284,6 +285,13 @@ def is_finished(planned: PlannedRun, place: Path) -> bool:
     if not found.config or "steps" not in found.result:
         return False
     return not run.unasked(found, planned.config.task, lengths=planned.lengths)
+
+
+def _read(place: Path) -> report.Run:
+    """The run of a folder; ValueError for one that is damaged, so that no line can be made of it."""
+    (found,) = report.read_runs([place])
+    check_run(found)
+    return found
 
 
 def do(
@@ -316,6 +324,7 @@ def do(
             try:
                 finished = run.train(planned.config, place, device=device, resume=True, on_start=start, on_step=step)
                 run.examine_unless_done(finished, lengths=planned.lengths)
+                _read(place)
             except Exception as error:
                 fault = in_one_line(f"{type(error).__name__}: {error}")
             else:

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -147,6 +148,29 @@ def test_half_a_run_folder_does_not_count_as_finished(tmp_path, name, damage):
         assert (tmp_path / "lines.jsonl").read_bytes() == b""
     else:
         assert numbers(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "why"),
+    [
+        ("log.jsonl", '{"step": 1}', "update 1 of the log lacks loss"),
+        ("log.jsonl", '{"step": 1, "loss": "?", "accuracy": 0, "window_accuracy": 0}', "loss is '\\?'"),
+        ("exam.jsonl", None, "damaged"),
+    ],
+)
+def test_a_run_of_which_no_line_can_be_made_fails_and_stops_no_other(tmp_path, whole, name, line, why):
+    first, second = swept(tmp_path).finished
+    (tmp_path / "lines.jsonl").unlink()
+    path = first / name
+    content = path.read_text()
+    if line is None:
+        row = json.loads(content.splitlines()[0])
+        line = json.dumps(row | {"task": [1]})
+    path.write_text(f"{line}\n{content}")
+    outcome = swept(tmp_path)
+    assert outcome.finished == [second]
+    assert re.search(why, outcome.failed[first])
+    assert numbers(tmp_path) == numbers(whole)[1:]
 
 
 def test_a_line_that_a_kill_cut_short_is_written_again(tmp_path, whole):
