@@ -16,7 +16,7 @@ import relnet
 from relnet import run
 from relnet.commands.claims import Claims
 from relnet.commands.compare import Compare
-from relnet.commands.console import out, status
+from relnet.commands.console import forgive, out, status
 from relnet.commands.exam import Exam
 from relnet.commands.export import Export
 from relnet.commands.generate import Generate
@@ -99,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     With several processes the others help to train and say nothing but why they failed.
     """
+    forgive()
     main_process = is_main_process()
     out.quiet = status.quiet = not main_process
     logging.basicConfig(format="relnet: %(message)s", level=logging.WARNING if main_process else logging.ERROR)

@@ -9,7 +9,7 @@ import tyro
 from relnet import report
 from relnet.commands.console import out, status
 from relnet.commands.rerun import rerun
-from relnet.report.page import Gathered, gather, page, write_page
+from relnet.report.page import Gathered, gather, page, page_file, write_page
 
 # Seconds between two looks at the folders, and between two of a browser at the page.
 WATCHING = 10
@@ -38,33 +38,57 @@ class Report:
         """Run the command."""
         if not self.folders:
             raise ValueError("no folder given; give run folders, or a folder of them")
+        if self.watch and not self.html:
+            raise ValueError("--watch keeps a page up to date: say which, --html FILE")
+        self._refuse()
         if self.html:
             self._page(self.html)
             return
-        if self.watch:
-            raise ValueError("--watch keeps a page up to date: say which, --html FILE")
         found = gather(self.folders)
         if not found.runs and found.unreadable:
             place, why = found.unreadable[0]
             raise ValueError(f"{place} cannot be read: {why}")
         if not found.runs:
             raise ValueError(f"{self.folders[0]} holds results of an exam and no run; --html FILE shows them")
+        drawn = self._drawn(found)
         self._keep(found.runs)
         self._tell(found)
         if found.sittings:
             out.print("results of exams are there too; --html FILE shows them")
-        first = self.folders[0]
-        beside = first if first.is_dir() else first.parent
-        path = report.learning_curves(found.runs, self.figure or beside / "curves.png")
-        out.print(f"\nlearning curves: {path}")
+        if drawn:
+            first = self.folders[0]
+            beside = first if first.is_dir() else first.parent
+            path = report.learning_curves(found.runs, self.figure or beside / "curves.png")
+            out.print(f"\nlearning curves: {path}")
+        else:
+            out.print("no learning curves: no run has an update yet")
         if self.json:
             out.print(f"JSON lines: {self.json}")
 
+    def _refuse(self) -> None:
+        """Raise for names that no file can be written under, before anything is read or written."""
+        if self.figure:
+            report.check_png(self.figure)
+        if self.html:
+            page_file(self.html)
+        if self.json:
+            report.check_free(self.json)
+            report.check_new(self.json)
+            if self.html and self.html.resolve() == self.json.resolve():
+                raise ValueError(f"{self.json} is to be the page and the JSON lines; give two names")
+
+    def _drawn(self, found: Gathered) -> bool:
+        """Whether there is something to draw; ValueError where a figure was asked for and there is nothing."""
+        if any(run.updates for run in found.runs):
+            return True
+        if self.figure and not self.watch:
+            raise ValueError(f"no updates to draw: {', '.join(map(str, self.folders))}; leave --figure out")
+        return False
+
     def _keep(self, runs: list[report.Run]) -> None:
         if self.json:
-            # First: a name that is taken is refused before anything is printed or drawn.
-            with self.json.open("x") as file:
-                file.writelines(one.to_json(self.command) + "\n" for one in runs)
+            lines = "".join(one.to_json(self.command) + "\n" for one in runs)
+            report.write_once(self.json, lines.encode())
 
     def _tell(self, found: Gathered) -> None:
         if found.runs:
@@ -74,10 +98,11 @@ class Report:
 
     def _page(self, path: Path) -> None:
         found = gather(self.folders, patient=self.watch)
+        drawn = self._drawn(found)
         self._keep(found.runs)
         self._write(found, path)
         self._tell(found)
-        if self.figure and (found.runs or not self.watch):
+        if self.figure and drawn:
             out.print(f"learning curves: {report.learning_curves(found.runs, self.figure)}")
         if self.json:
             out.print(f"JSON lines: {self.json}")
@@ -91,10 +116,19 @@ class Report:
             while True:
                 time.sleep(WATCHING)
                 found = self._again(found)
-                self._write(found, path)
+                self._try_to_write(found, path)
         except KeyboardInterrupt:
             # The last page no longer loads itself again.
             self._write(self._again(found), path, watched=False)
+
+    def _try_to_write(self, found: Gathered, path: Path) -> None:
+        """A disk that is full may have room again in a while; a file that is no page stays one."""
+        try:
+            self._write(found, path)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            status.print(f"the page stays as it was: {error.filename}: {error.strerror}")
 
     def _again(self, before: Gathered) -> Gathered:
         """What the folders hold now; where they are gone or cannot be read, what they held before."""
