@@ -227,8 +227,9 @@ def figure4(
 ) -> Plan:
     """Updates that four models need to copy strings of each length at 99 % (Cui 2024, figure 4).
 
-    relnet sweep figure4 --lengths 16 --seeds 1: 3 minutes; 32: 8 minutes. How many updates the linear models need of longer strings is not
-    known; with 1,000 each, 64: an hour; 128: 2.5 hours; 256: 5 hours.
+    relnet sweep figure4 --lengths 16 --seeds 1: 3 to 6 minutes; 32: 8 to 21, by what else the machine does. 64, a core each: CausalRN 5
+    minutes, Transformer 9, Linear CausalRN 25 to 43 (1,300 to 1,600 updates). How many the linear models need of longer strings is not
+    known; with 1,000 each, estimated, 128: 2.5 hours; 256: 5 hours.
 
     Args:
         size: Cpu: batches of 64, linear models given up where they copy less than half after 1,000; paper: 2,000 updates of 320
