@@ -107,18 +107,25 @@ def _keep_sound(file: Path, results: Iterable[tuple[int, Line]], found: Gathered
 def _read(place: Path, found: Gathered, read: Callable[[Path], list[Run]] = read_place) -> None:
     try:
         runs = [_named(run) for run in read(place)]
-        for run in runs:
-            # A file may be sound JSON and hold what no relnet wrote: seen when something is made of it.
+    except FOREIGN as error:
+        found.unreadable.append((place, _told(error)))
+        return
+    for run in runs:
+        try:
             check_run(run)
+            # A file may be sound JSON and hold what no relnet wrote: seen when something is made of it.
             markdown([run])
             groups = grouped([run])
             overview([run], groups, [run.name])
             length_charts([run], groups, {})
             run_details(run, run.name, 0, None)
-        found.runs.extend(runs)
-    except FOREIGN as error:
-        told = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
-        found.unreadable.append((place, told))
+            found.runs.append(run)
+        except FOREIGN as error:
+            found.unreadable.append((run.folder, _told(error)))
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
 
 
 def _named(run: Run) -> Run:

@@ -57,8 +57,10 @@ def test_a_kept_line_with_an_odd_value_is_named_with_the_reason(tmp_path):
         ({"curve": {"step": [1, 2]}}, "update 1 of the log lacks loss"),
         ({"exam": [{name: value for name, value in row.items() if name != "ties"}]}, "row 1 of the exam lacks ties"),
     ):
-        path.write_text(json.dumps(whole | change) + "\n")
-        assert why in gather([path]).unreadable[0][1]
+        path.write_text("\n".join(map(json.dumps, (whole, whole | change, whole))))
+        ((place, told),) = gather([path]).unreadable
+        assert (str(place), len(gather([path]).runs)) == (f"{path}:2", 2)
+        assert why in told
 
 
 def test_counts_that_are_nan_at_two_lengths_keep_no_page_from_being_made(tmp_path):
