@@ -20,7 +20,7 @@ from torch import nn
 
 from relnet import exam, report, tasks
 from relnet import train as training
-from relnet.locks import lock
+from relnet.files import lock
 from relnet.report.verdict import SITTING, trained_task, values
 from relnet.train import StepRecord, TrainConfig, TrainResult
 

@@ -23,7 +23,7 @@ import torch
 
 from relnet import report, run
 from relnet.exam.lines import end_last_line, is_cut_short
-from relnet.locks import lock
+from relnet.files import lock
 from relnet.report.page.checking import check_run
 from relnet.run import RUNS_VARIABLE, AnyModel, RunConfig
 from relnet.train import SAVING, StepRecord, StopTrainingError, choose_device

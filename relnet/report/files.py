@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Generator
 from pathlib import Path
 
+from relnet.files import written
+
 
 def check_new(path: Path) -> None:
     """Raise ValueError for a name that no file can be written under: a folder's, and one in a folder that is not there."""
@@ -72,16 +74,10 @@ def _beside(path: Path, content: bytes) -> Generator[Path]:
     # A name that no other file has: neither one of the user's nor that of a second process that writes the same path.
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        yield temporary
+        with written(temporary, content):
+            yield temporary
     except OSError as error:
         raise _not_written(path, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def _not_written(path: Path, error: OSError) -> OSError:

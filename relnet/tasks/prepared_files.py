@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from relnet.locks import lock
+from relnet.files import lock
 
 # Where prepared data goes; otherwise the user's cache folder.
 DATA_VARIABLE = "RELNET_DATA"

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from relnet.locks import lock
+from relnet.files import lock, written
 
 HELD = ("log.jsonl", "checkpoints", "model.safetensors", "result.json")
 LOCK = ".lock"
@@ -65,21 +65,15 @@ def write_atomically(path: Path, content: bytes) -> None:
     # A name that no other file has: neither one of the user's nor that of a second process that writes the same path.
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with written(temporary, content):
+            os.replace(temporary, path)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise not_written(path, error) from error
-        raise
+    except OSError as error:
+        raise not_written(path, error) from error
 
 
 def not_written(path: Path, error: OSError) -> OSError:
