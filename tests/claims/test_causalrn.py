@@ -324,11 +324,18 @@ def test_c1_wants_the_numbers_the_time_and_the_state():
     short = measured("linear form", 1e-7, length=100, training_seconds=0.1, state_bytes=772)
     long = measured("linear form", None, length=1000, training_seconds=1.1, state_bytes=772)
     assert verdict("C1", short, long) == "holds"
-    assert verdict("C1", short, long | {"training_seconds": 2.0}) == "holds in part"
+    assert verdict("C1", short, long | {"training_seconds": 5.0}) == "holds in part"
     assert verdict("C1", short, long | {"state_bytes": 7720}) == "holds in part"
     assert (
-        verdict("C1", short | {"error": 1e-3}, long | {"training_seconds": 2.0, "state_bytes": 7720}) == "does not hold"
+        verdict("C1", short | {"error": 1e-3}, long | {"training_seconds": 5.0, "state_bytes": 7720}) == "does not hold"
     )
+
+
+def test_c1_sees_what_the_start_of_a_short_text_hides():
+    start = measured("linear form", 1e-7, length=10, training_seconds=0.1, state_bytes=772)
+    short = measured("linear form", 1e-7, length=1000, training_seconds=0.1, state_bytes=772)
+    long = measured("linear form", None, length=2000, training_seconds=0.4, state_bytes=772)
+    assert verdict("C1", start, short, long) == "holds in part", "quadratic from 1,000 on"
 
 
 def test_c1_is_open_where_nothing_was_compared():
