@@ -12,7 +12,6 @@ from typing import Annotated
 
 import tyro
 
-import relnet
 from relnet import run
 from relnet.commands.claims import Claims
 from relnet.commands.compare import Compare
@@ -103,9 +102,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     main_process = is_main_process()
     out.quiet = status.quiet = not main_process
     logging.basicConfig(format="relnet: %(message)s", level=logging.WARNING if main_process else logging.ERROR)
-    if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
-        out.print(f"relnet {relnet.__version__}")
-        return 0
     command = None
     try:
         command = parse(arguments)
@@ -123,7 +119,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _complain(f"to go on: {_resuming(sys.argv[1:] if arguments is None else arguments, error.folder)}")
         return 130
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,7 @@
 A run is a folder: config.json (what was asked), log.jsonl (one line an update), checkpoints/ (the newest), model.safetensors, result.json,
 exam.jsonl (one line a result). It is new or it is resumed, never reused in silence, never deleted.
 
-Several processes train together where `accelerate launch --multi_gpu --num_processes 2 -m relnet.cli train copying --out FOLDER` (or a
+Several processes train together where `accelerate launch --multi_gpu --num_processes 2 -m relnet train copying --out FOLDER` (or a
 script) starts them; the first of them alone writes and examines.
 """
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import relnet as relnet_package
 from relnet import cli, protocol
 from tests.exam.transformers_models import save, tiny
 from tests.launching import launch_two
@@ -147,7 +146,7 @@ def test_of_several_processes_one_alone_examines_and_reports(capsys, monkeypatch
 @pytest.mark.slow
 def test_two_processes_train_one_run_from_the_command_line(tmp_path):
     arguments = ("train", "copying", "--length", 3, "--max-steps", 3, *SMALL)
-    done = launch_two("relnet.cli", *arguments, "--out", tmp_path / "run")
+    done = launch_two("relnet", *arguments, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
         *(".lock", "checkpoints", "config.json", "exam.jsonl", "log.jsonl", "model.safetensors", "result.json")
@@ -161,7 +160,7 @@ def test_two_processes_train_one_run_from_the_command_line(tmp_path):
     for text, shown in ((done.stderr, "weights without embeddings"), (done.stderr, "3/3"), (done.stdout, "causalrn ")):
         assert text.count(shown) == 1, text
     (tmp_path / "run" / "exam.jsonl").unlink()
-    resumed = launch_two("relnet.cli", *arguments, "--out", tmp_path / "run", "--resume")
+    resumed = launch_two("relnet", *arguments, "--out", tmp_path / "run", "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert (tmp_path / "run" / "exam.jsonl").read_text() == rows
 
@@ -170,11 +169,11 @@ def test_two_processes_train_one_run_from_the_command_line(tmp_path):
 def test_two_processes_compare_and_need_the_name_of_a_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("RELNET_RUNS", str(tmp_path / "runs"))
     arguments = ("compare", "copying", "--mixers", "causalrn", "lstm", "--length", 3, "--max-steps", 2, *SMALL)
-    refused = launch_two("relnet.cli", *arguments)
+    refused = launch_two("relnet", *arguments)
     assert refused.returncode != 0
     assert "several processes train together: name the run folder" in refused.stderr
     assert not (tmp_path / "runs").exists()
-    done = launch_two("relnet.cli", *arguments, "--out", tmp_path / "both")
+    done = launch_two("relnet", *arguments, "--out", tmp_path / "both")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["causalrn", "curves.png", "lstm"]
     assert done.stdout.count("learning curves") == 1
@@ -328,7 +327,7 @@ def test_the_exam_takes_an_exported_folder_in_a_process_that_never_saw_it(capsys
         "--out",
         tmp_path / "exam",
     )
-    command = [sys.executable, "-m", "relnet.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "relnet", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "copying" in done.stdout
@@ -485,11 +484,6 @@ def test_ctrl_c_in_an_exam_says_how_to_go_on(capsys, monkeypatch, tmp_path):
     assert f"the same command with --out {tmp_path / 'exam'} goes on" in err
 
 
-def test_the_version_is_told(capsys):
-    out, _ = relnet(capsys, "--version")
-    assert out == f"relnet {relnet_package.__version__}\n"
-
-
 def test_the_module_runs_as_a_program():
-    done = subprocess.run([sys.executable, "-m", "relnet.cli", "--help"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "relnet", "--help"], capture_output=True, text=True, check=True)
     assert "usage: relnet" in done.stdout

@@ -261,7 +261,7 @@ def test_two_exams_in_one_folder_lose_none_of_each_others_lines(tmp_path):
 @pytest.mark.slow
 def test_an_exam_that_is_killed_goes_on_to_the_same_results(tmp_path):
     arguments = "exam --mixers causalrn lstm --tasks copying-6 --width 32 --max-steps 300 --lrs 0.003 --num 20 --device cpu --out"
-    command = [sys.executable, "-m", "relnet.cli", *arguments.split()]
+    command = [sys.executable, "-m", "relnet", *arguments.split()]
 
     def results(folder):
         own = {"wall_seconds"}

@@ -154,7 +154,7 @@ def test_a_cluster_is_found_by_its_address(tmp_path):
         [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as head:
         address = head.stdout.readline().strip()
-        command = [sys.executable, "-m", "relnet.cli", "sweep", "exam-lookup", "--mixers", "lstm", "--length", "8"]
+        command = [sys.executable, "-m", "relnet", "sweep", "exam-lookup", "--mixers", "lstm", "--length", "8"]
         command += ["--max-steps", "1", "--on", "ray", "--device", "cpu", "--out", str(tmp_path), "--address"]
         subprocess.run([*command, address], cwd=ROOT, check=True)
         head.stdin.close()

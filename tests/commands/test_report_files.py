@@ -96,7 +96,7 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_go_on(capsys, tmp_pat
 def run_command(*arguments, **environment):
     """The command in a process of its own: its standard streams have an encoding."""
     return subprocess.run(
-        [sys.executable, "-m", "relnet.cli", "report", *arguments],
+        [sys.executable, "-m", "relnet", "report", *arguments],
         capture_output=True,
         env=os.environ | environment,
         check=False,
