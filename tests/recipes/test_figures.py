@@ -107,9 +107,9 @@ def test_the_ablations_change_what_their_names_say():
 @pytest.mark.parametrize(
     ("recipe", "many", "asked"),
     [
-        (recipes.exam_copying, 21, {5, 10, 20}),
-        (recipes.exam_lengths, 7, {20, 40, 60, 100, 200, 400}),
-        (recipes.exam_lookup, 14, {20, 40, 60, 100}),
+        (recipes.exam_copying, 21, {5, 10, 15}),
+        (recipes.exam_lengths, 7, {10, 20, 30, 50, 100, 200}),
+        (recipes.exam_lookup, 14, {10, 20, 30, 50}),
     ],
 )
 def test_the_exams_ask_every_model_what_they_say(recipe, many, asked):
