@@ -125,7 +125,7 @@ def test_the_exams_ask_every_model_what_they_say(recipe, many, asked):
         assert (model.width, model.depth, planned.gpus) == (1024, 12, 1)
         assert (told.weight_decay, told.schedule, told.warmup_steps) == (0.1, "linear", 100)
         assert plan.changes.startswith(
-            "2 blocks for 12, 128 wide for 1,024, 4 heads for 16; batches of 64 rows, float32, "
+            "2 blocks for 12, 128 wide for 1,024, 4 heads for 16; batches of 32 rows, float32, at most 3,000 updates, "
         )
     assert recipe(size="paper").changes == (
         "batches of 64 rows, bfloat16, at most 15,000 updates, learning rate 0.001, an end once 99 % has stayed for 20 updates"
