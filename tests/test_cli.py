@@ -301,6 +301,9 @@ def test_generate_streams_from_a_run_and_from_its_export(capsys, finished, tmp_p
     exported, err = relnet(capsys, "generate", tmp_path / "model", "--prompt", "abc", "--max-new-tokens", 4)
     assert exported == said
     assert "tokens read" in err
+    for prompt, told in (("abc", False), ("ab", True)):
+        _, err = relnet(capsys, "generate", finished, "--prompt", prompt)
+        assert (f"trained on strings of exactly 3 letters; '{prompt}' has" in err) == told, err
     sampling = ("--temperature", 2, "--top-k", 9, "--seed", 5)
     drawn, _ = relnet(capsys, "generate", finished, "--prompt", "abc", *sampling)
     assert relnet(capsys, "generate", tmp_path / "model", "--prompt", "abc", *sampling)[0] == drawn
@@ -348,11 +351,12 @@ def test_an_exported_folder_in_place_of_a_run_is_said(capsys, finished, tmp_path
     assert not (tmp_path / "again").exists()
 
 
-def test_the_code_in_the_card_of_an_export_runs(capsys, finished, tmp_path):
+def test_the_code_in_the_card_of_an_export_asks_what_was_trained(capsys, finished, tmp_path, monkeypatch):
     relnet(capsys, "export", finished, tmp_path / "model")
     code = (tmp_path / "model" / "README.md").read_text().split("```python\n")[1].split("```")[0]
-    exec(code, {"FOLDER": str(tmp_path / "model")})
-    assert capsys.readouterr().out.startswith("<BOS>a<SEP>")
+    monkeypatch.chdir(tmp_path / "model")
+    exec(code, {})
+    assert capsys.readouterr().out.startswith("<BOS>abc<SEP>")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated
 
@@ -40,20 +41,27 @@ class Export:
 USES = {
     "AutoModelForCausalLM": """from transformers import AutoModelForCausalLM, AutoTokenizer
 
-model, tokenizer = AutoModelForCausalLM.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
-said = model.generate(**tokenizer("a", return_tensors="pt"), do_sample=False)
+folder = "."  # where this file lies
+model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+said = model.generate(**tokenizer("{prompt}", return_tensors="pt"), do_sample=False)
 print(tokenizer.decode(said[0]))""",
     "AutoModelForImageClassification": """from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
-model, processor = AutoModelForImageClassification.from_pretrained(FOLDER), AutoImageProcessor.from_pretrained(FOLDER)
-logits = model(**processor(Image.open(FILE), return_tensors="pt")).logits
+folder, file = ".", "image.png"  # where this file lies, and an image of yours
+model, processor = AutoModelForImageClassification.from_pretrained(folder), AutoImageProcessor.from_pretrained(folder)
+logits = model(**processor(Image.open(file), return_tensors="pt")).logits
 print(model.config.id2label[int(logits.argmax())])""",
 }
 
 
 def _auto_class(model: run.AnyModel) -> str:
     return "AutoModelForImageClassification" if isinstance(model, nn.ImageModel) else "AutoModelForCausalLM"
+
+
+def _prompt(task: tasks.AnyTask | tasks.Images) -> str:
+    """What to ask the model: of one that copies strings, a string of the length it was trained on."""
+    return "".join(islice(cycle(tasks.LETTERS), task.length)) if isinstance(task, tasks.LetterTask) else "a"
 
 
 def card(folder: Path, config: run.RunConfig, model: run.AnyModel) -> str:
@@ -73,7 +81,7 @@ tags: [relnet, {config.name}]
 
 ```python
 import relnet.hf  # pip install 'relnet[hf]'
-{USES[_auto_class(model)]}
+{USES[_auto_class(model)].replace("{prompt}", _prompt(config.task))}
 ```
 
 ## Results

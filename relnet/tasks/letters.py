@@ -82,6 +82,12 @@ class LetterTask:
         """The greatest length an example can have, None where there is no bound."""
         return None
 
+    @property
+    def trained_lengths(self) -> range:
+        """The lengths of the examples of `sample`."""
+        shortest = self.length if self.layout == "cui2024" else self.min_length or self.shortest
+        return range(shortest, self.length + 1)
+
     def __post_init__(self) -> None:
         if self.layout not in get_args(Layout):
             raise ValueError(f"unknown layout {self.layout!r}: known ones are {', '.join(get_args(Layout))}")
@@ -167,9 +173,9 @@ class LetterTask:
         if self.layout == "cui2024":
             return [(0, *self._lay_out(self.draw(stream, self.length)))]
         examples, start = [], 0
-        shortest = self.min_length or self.shortest
+        lengths = self.trained_lengths
         while start < self.context:
-            length = shortest + int(stream.below(self.length - shortest + 1, 1)[0])
+            length = lengths[int(stream.below(len(lengths), 1)[0])]
             if start + self.size(length) > self.context:
                 break
             examples.append((start, *self._lay_out(self.draw(stream, length))))

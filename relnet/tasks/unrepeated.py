@@ -98,8 +98,8 @@ class UnrepeatedCopying(Copying):
         return self._pose(self._without_repeat(stream, self.letters(stream, length), range(NUM_LETTERS)))
 
     def _row(self, stream: Stream) -> list[tuple[int, list[int], list[int]]]:
-        shortest = self.length if self.layout == "cui2024" else self.min_length or self.shortest
-        length = shortest + int(stream.below(self.length - shortest + 1, 1)[0])
+        lengths = self.trained_lengths
+        length = lengths[int(stream.below(len(lengths), 1)[0])]
         string = self._training_string(stream, length)
         ((question, answer),) = self._pose(string)
         given = [*self._letters_before(stream, string), *question]
