@@ -18,10 +18,10 @@ VERDICTS = ("holds", "holds in part", "does not hold", "not tested")
 INTRODUCTION = """\
 # Results
 
-Written by `relnet claims results > results/README.md` from the JSON lines in this folder; no figure in it is typed by hand. A verdict is a
-rule over the data, in words below each table and as code in `relnet/claims/`. A part of a claim that the data leave open, most often
-because a run ended before it came to 99 %, is left out, and then the claim holds in part at most. Runs lie far below the papers' sizes
-where it is not said otherwise: a claim that does not hold here does not hold at this size.
+Written by `relnet claims` from the JSON lines in this folder; no figure in it is typed by hand. A verdict is a rule over the data, in
+words below each table and as code in `relnet/claims/`. A part of a claim that the data leave open, most often because a run ended
+before it came to 99 %, is left out, and then the claim holds in part at most. Runs lie far below the papers' sizes where it is not
+said otherwise: a claim that does not hold here does not hold at this size.
 """
 FILES_INTRODUCTION = """\
 Updates stand run by run, with what so many of the run's median seconds an update make. Many runs had other work beside them: the seconds

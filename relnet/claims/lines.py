@@ -191,6 +191,8 @@ class Results:
 
 def read_folder(folder: str | Path) -> Results:
     """Read the *.jsonl files of a folder, by name; lines that cannot be judged are left out. ValueError where no line is left."""
+    if not Path(folder).is_dir():
+        raise ValueError(f"{folder} is not a folder{'' if Path(folder).exists() else ': it does not exist'}")
     paths = sorted(Path(folder).glob("*.jsonl"))
     if not paths:
         raise ValueError(f"{folder} holds no results: no *.jsonl files in it")

@@ -156,11 +156,15 @@ class _Shown(contextlib.ExitStack):
             f"run {number} of {len(self._runs)}: {planned.name}, {model.num_parameters:,} weights, "
             f"at most {planned.config.train.steps:,} steps{self._behind()}"
         )
+        self._begun = False
         name = f"{number}/{len(self._runs)} {planned.config.name}"
         self._progress = self.enter_context(TrainingProgress(name, planned.config.train.steps, status, self._behind))
 
     def step(self, planned: PlannedRun, record: StepRecord) -> None:
         """Show an update."""
+        if not self._begun and record.step > 1:
+            status.print(f"{planned.name} goes on after update {record.step - 1:,}")
+        self._begun = True
         self._left.took(planned, record.step, record.seconds)
         self._progress(record)
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from relnet.report.settings import differences, telling
+
 FORMAT = 1
 HIDDEN = ("stores", "validation", "validation_share", "test", "test_share", "shape", "mean", "std")
 EXAM_FIELDS = {"task", "mode", "length", "seed", "items", "letters", "letters_right", "exact", "stopped", "ties"}
@@ -158,13 +160,26 @@ def read_place(place: Path) -> list[Run]:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """A name for each run that no other has: where names meet, the folder stands behind."""
-    names = [run.name for run in runs]
+    """A name for each run that no other has: where names meet, the folder stands behind; for lines of files, which have none, the
+    settings in which they differ, where those tell them apart."""
+    names = _named_by_settings(runs)
     for behind in (lambda run: run.folder.name, lambda run: str(run.folder)):
         count = Counter(names)
         names = [
             name if count[name] == 1 else f"{run.name} ({behind(run)})" for name, run in zip(names, runs, strict=True)
         ]
+    return names
+
+
+def _named_by_settings(runs: Sequence[Run]) -> list[str]:
+    names = [run.name for run in runs]
+    for name, many in Counter(names).items():
+        places = [place for place, run in enumerate(runs) if run.name == name]
+        if many > 1 and all(".jsonl:" in runs[place].folder.name for place in places):
+            told = differences([telling(runs[place].config) for place in places])
+            if len(set(told)) == many:
+                for place, behind in zip(places, told, strict=True):
+                    names[place] = f"{name}, {behind}" if behind else name
     return names
 
 

@@ -1,8 +1,17 @@
-"""The settings of a run's config."""
+"""The settings of a run's config, and in which of them runs differ."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+# Letters of a setting's value in a label.
+LONGEST = 40
+# What tells no experiment from another.
+UNTOLD = ("train.checkpoint_every", "train.keep", "format", "name")
+# A setting that another one brings with it.
+FOLLOWS = {"model.context": "task.length"}
+# Settings in a label.
+MOST = 4
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -15,3 +24,22 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
             yield from flat(inner, f"{name} {number}")
     else:
         yield name, value if isinstance(value, str) else json.dumps(value)
+
+
+def telling(config: dict[str, Any]) -> dict[str, str]:
+    """The settings that tell runs apart; one that is None is as good as none: an older relnet may not have had it."""
+    return {name: value for name, value in flat(config) if name not in UNTOLD and value != "null"}
+
+
+def differences(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """For each of these settings the first ones in which they differ, in words, such as "length 16, lr 0.001"."""
+    names = dict.fromkeys(name for told in settings for name in told)
+    differ = [name for name in names if len({told.get(name) for told in settings}) > 1]
+    differ = [name for name in differ if FOLLOWS.get(name) not in differ]
+    return [
+        ", ".join(
+            f"{name.rpartition('.')[2].lstrip('_')} {told[name][:LONGEST]}"
+            for name in [name for name in differ if name in told][:MOST]
+        )
+        for told in settings
+    ]

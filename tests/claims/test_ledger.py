@@ -94,6 +94,8 @@ def test_the_command_prints_it_and_refuses_a_folder_without_results(capsys, tmp_
     assert capsys.readouterr().out == ledger(CLAIMS, read_folder(RESULTS))
     assert cli.main(["claims", str(tmp_path)]) == 2
     assert "holds no results" in capsys.readouterr().err
+    assert cli.main(["claims", str(tmp_path / "nowhere")]) == 2
+    assert capsys.readouterr().err.endswith("nowhere is not a folder: it does not exist\n")
 
 
 def test_judging_needs_no_torch():

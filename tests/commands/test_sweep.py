@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import signal
 import sys
 import time
 from types import SimpleNamespace
@@ -219,3 +220,17 @@ def test_ctrl_c_says_that_the_same_command_goes_on(capsys, monkeypatch):
     monkeypatch.setattr("relnet.run.training.train", stopped)
     _, err = sweep(capsys, "figure4", *SMALL, status=130)
     assert "the same command goes on" in err
+
+
+def test_a_run_that_was_stopped_says_where_it_goes_on(capsys, monkeypatch):
+    def pressed(progress, record):
+        if record.step == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("relnet.commands.sweep.TrainingProgress.__call__", pressed)
+        sweep(capsys, "figure4", *SMALL, status=130)
+    _, err = sweep(capsys, "figure4", *SMALL)
+    assert re.findall(r"^(\S+) goes on after update (\d)", err, re.MULTILINE) == [
+        (err.split(", ")[0].split()[-1], "2")
+    ], err

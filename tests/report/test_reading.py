@@ -112,6 +112,18 @@ def test_runs_of_one_name_are_told_apart_by_their_folder(tmp_path):
     assert f"causalrn ({tmp_path / 'again' / 'seed-0'})" in names
 
 
+def test_lines_of_one_name_are_told_apart_by_their_settings(tmp_path):
+    for length, target in ((8, 0.9), (8, 0.95), (16, 0.9)):
+        make_run(tmp_path, "causalrn", folder=f"{length}-{target}", task={"length": length}, stop_accuracy=target)
+    file = tmp_path / "kept.jsonl"
+    file.write_text("".join(run.to_json() + "\n" for run in read_runs([tmp_path])))
+    told = [f"causalrn, length {length}, stop_accuracy {target}" for length, target in ((16, 0.9), (8, 0.9), (8, 0.95))]
+    assert labels(read_runs([file])) == told
+    line = file.read_text().splitlines()[0]
+    file.write_text(f"{line}\n{line}\n")
+    assert labels(read_runs([file])) == ["causalrn (kept.jsonl:1)", "causalrn (kept.jsonl:2)"]
+
+
 def test_reading_changes_nothing(tmp_path):
     path = make_run(tmp_path, "a")
     before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.iterdir()}

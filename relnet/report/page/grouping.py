@@ -6,12 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from relnet.report.reading import Run
-from relnet.report.settings import flat
-
-# What may be another number without the run being another experiment.
-NO_DIFFERENCE = ("train.seed", "train.checkpoint_every", "train.keep", "format", "name")
-# Letters of a setting's value in a label.
-LONGEST = 40
+from relnet.report.settings import differences, telling
 
 
 @dataclass(frozen=True)
@@ -87,32 +82,21 @@ def _stem(run: Run) -> str:
 def _settings(run: Run) -> dict[str, str]:
     if not run.config and (rate := re.fullmatch(r"lr-(.+)-seed-\d+", run.folder.name)):
         return {"lr": rate[1]}
-    # A setting that is None is as good as none: an older relnet may not have had it.
-    return {name: value for name, value in flat(run.config) if name not in NO_DIFFERENCE and value != "null"}
-
-
-def _differs(name: str, settings: Sequence[dict[str, str]]) -> bool:
-    return len({one.get(name) for one in settings}) > 1
+    # Another seed is no other experiment.
+    return {name: value for name, value in telling(run.config).items() if name != "train.seed"}
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Names; where two on the same task are the same, the settings in which those runs differ stand behind."""
     keys = [(task_of(run), _stem(run)) for run in runs]
-    settings = [_settings(run) for run in runs]
-    alike: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for key, mine in zip(keys, settings, strict=True):
-        alike.setdefault(key, []).append(mine)
-    differing = {
-        key: [name for name in dict.fromkeys(name for other in others for name in other) if _differs(name, others)]
-        for key, others in alike.items()
-    }
-    labels = []
-    for key, mine in zip(keys, settings, strict=True):
-        told = [
-            f"{name.rpartition('.')[2].lstrip('_')} {mine[name][:LONGEST]}"
-            for name in [name for name in differing[key] if name in mine][:3]
-        ]
-        labels.append(", ".join([key[1], *told]))
+    alike: dict[tuple[str, str], list[int]] = {}
+    for number, key in enumerate(keys):
+        alike.setdefault(key, []).append(number)
+    labels = [""] * len(runs)
+    for (_, stem), numbers in alike.items():
+        told = differences([_settings(runs[number]) for number in numbers])
+        for number, behind in zip(numbers, told, strict=True):
+            labels[number] = f"{stem}, {behind}" if behind else stem
     seen: Counter[tuple[str, str]] = Counter()
     for number, ((task, _), label) in enumerate(zip(keys, labels, strict=True)):
         seen[task, label] += 1
