@@ -115,6 +115,7 @@ def in_an_empty_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(read(page), "python")])
 def test_the_python_of_a_page_runs(page, in_an_empty_folder):
+    write_files(read(page), Path())
     printed_by(page)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relnet.exam.subject import evaluating
+from relnet.exam.subject import evaluating, read_config
 
 FEW, MANY = 8, 256
 # Of the largest logit: what another order of summing changes stays far below.
@@ -27,14 +27,17 @@ LOOKS_AHEAD = "an output changes with a later token; only causal models can sit 
 def check_model(model: nn.Module, length: int | None = None) -> None:
     """Refuse a model that could not be examined fairly.
 
-    model: of the `relnet.nn` signature, `logits, state = model(ids, state=None)`; its `config` gives `vocab_size`. It runs in evaluation
-    mode; weights, training flags and random numbers are as before. length: tokens that it will read, of which 256 are looked at.
-    ValueError for logits of another shape than (B, S, V), NaN ones, answers that differ from one time to the next, an output that
-    changes with a later token (teacher-forced, it would read its answers) or with another row, and one that reading in pieces changes.
+    model: of the `relnet.nn` signature, `logits, state = model(ids, state=None)`; its `config` gives `vocab_size`. A mixer of yours is put
+    into such a model, and checked, by `load_own`. It runs in evaluation mode; weights, training flags and random numbers are as before.
+    length: tokens that it will read, of which 256 are looked at.
+    ValueError for a model without `config.vocab_size`, logits of another shape than (B, S, V), NaN ones, answers that differ from one
+    time to the next, an output that changes with a later token (teacher-forced, it would read its answers) or with another row, and
+    one that reading in pieces changes.
 
     >>> from relnet import nn
     >>> check_model(nn.SequenceModel(nn.ModelConfig(29, 16, 2, 40, nn.CausalRNConfig())), 40)
     """
+    read_config(model, "vocab_size")
     length = min(length or MANY, MANY)
     with torch.random.fork_rng(devices=[]), torch.no_grad(), evaluating(model):
         fault = _fault(model, min(length, FEW)) or _fault_when_moved(model, length)

@@ -51,14 +51,14 @@ class Subject(Protocol):
 class ModelSubject:
     """A model of the `relnet.nn` signature as a subject: `logits, state = model(ids, state=None)`.
 
-    model: its `config` gives `vocab_size` and `context` (the limit). One that takes `last` is asked by it for the logits of no more
-        than the last positions, where the others are not needed. It runs in evaluation mode and without gradients;
+    model: its `config` gives `vocab_size` and `context` (the limit), else ValueError. One that takes `last` is asked by it for the logits
+        of no more than the last positions, where the others are not needed. It runs in evaluation mode and without gradients;
         the training flag of each of its modules is as before after every call. Ids are sent to its parameters' device.
     name: the name that results carry, by default the model's class.
     """
 
     def __init__(self, model: nn.Module, name: str | None = None):
-        config: Any = model.config
+        config = read_config(model, "vocab_size", "context")
         self.model = model
         self.name = name or type(model).__name__
         self.vocab_size: int = config.vocab_size
@@ -97,6 +97,18 @@ class ModelSubject:
             return logits[:, -last:], state
         with evaluating(self.model), torch.no_grad():
             return self.model(ids.to(self.device), last=last)
+
+
+def read_config(model: nn.Module, *names: str) -> Any:
+    """The model's `config`; ValueError where it lacks one of these names, as a mixer alone does."""
+    config: Any = getattr(model, "config", None)
+    for name in names:
+        if not hasattr(config, name):
+            raise ValueError(
+                f"{type(model).__name__} has no config.{name}, so it is no whole model; for a mixer or model of yours in a file, "
+                "exam.load_own('FILE.py:build', vocab_size, context) makes and checks one"
+            )
+    return config
 
 
 @contextmanager

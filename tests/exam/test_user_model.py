@@ -229,6 +229,17 @@ def test_what_a_module_cannot_read_is_found_out_at_the_length_of_the_exam(tmp_pa
         built(tmp_path, module("x + torch.zeros(1, 20, 16)[:, : x.shape[1]]"))
 
 
+@pytest.mark.parametrize("take", [exam.check_model, exam.ModelSubject])
+def test_a_mixer_alone_is_told_how_it_becomes_a_model(take):
+    other = torch.nn.Linear(16, 16)
+    other.config = {"vocab_size": 29}
+    for alone in (torch.nn.Linear(16, 16), other):
+        with pytest.raises(
+            ValueError, match=r"^\w+ has no config\.vocab_size.*exam\.load_own\(.*\) makes and checks one$"
+        ):
+            take(alone)
+
+
 @pytest.mark.parametrize("kind", [nn.CausalRNConfig, nn.LinearCausalRNConfig, nn.LSTMConfig, nn.AttentionConfig])
 def test_a_check_leaves_a_model_as_it_was(kind):
     torch.manual_seed(0)
