@@ -40,12 +40,15 @@ def check_model(model: Callable[[Tensor], Tensor], x: Tensor, *, module: nn.Modu
     put back, as a module's own are. Names: float16, batch_norm, dropout, not_finite, no_gradient, random, coupled_samples,
     no_second_derivative, no_third_derivative, wrong_second_derivative, zero_hessian, forward_mode. After float16, not_finite or
     no_gradient nothing more can be checked. Findings up to wrong_second_derivative concern both penalties; no_third_derivative (none,
-    or not finite at x) and zero_hessian the Hessian's.
+    or not finite at x) and zero_hessian the Hessian's. A network is told what holds in its present state: batch norm in training mode
+    curves with the batch's statistics, so zero_hessian for a ReLU behind it is found only after eval(). Check again after each cure.
     ValueError: B < 2, x not floating point, inference mode, a model that does not return one tensor, (B, *out).
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
     >>> [finding.name for finding in check_model(model, torch.randn(3, 4))]
     ['batch_norm', 'coupled_samples']
+    >>> [finding.name for finding in check_model(model.eval(), torch.randn(3, 4))]
+    ['zero_hessian']
     """
     if x.dim() == 0 or len(x) < 2 or not x.is_floating_point():
         raise ValueError(f"x is {tuple(x.shape)} {x.dtype}; give at least 2 samples of floating point, (B, *in)")
@@ -119,9 +122,7 @@ def _layers(model: nn.Module | None) -> Iterator[Finding]:
     batch_norms = [name for name, module in named if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     batch_norms = [name for name in batch_norms if _uses_batch(model.get_submodule(name))]
     if batch_norms:
-        cure = (
-            "A sample's Jacobian is then of no one function of it: use GroupNorm or LayerNorm, or freeze it by eval()."
-        )
+        cure = "A sample's Jacobian is then of no one function of it: use GroupNorm or LayerNorm, or freeze it by eval() and check again."
         yield Finding("batch_norm", f"batch statistics in {', '.join(batch_norms)}", cure)
     dropouts = [
         name
