@@ -28,7 +28,8 @@ class Exam:
     num: int = run.ITEMS
     """Strings a length and seed."""
     seeds: tuple[int, ...] = (0,)
-    """Of the strings."""
+    """Of the strings asked; of candidates that are trained, also of their weights and training strings: each seed is one
+    more training at each learning rate."""
     batch_size: int = 64
     """Strings asked at once."""
     data: Path | None = None
