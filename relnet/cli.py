@@ -69,7 +69,14 @@ def _one_line(box: str) -> str:
     """What tyro says in a drawn box, as one line: the first row is its title."""
     rows = [re.sub(r"[─│╭╮╰╯]", " ", row).strip() for row in box.splitlines()]
     # Where there is no terminal the box has rulers of dashes.
-    return " ".join(row for row in rows[1:] if row.strip("-"))
+    said = [row for row in rows[1:] if row.strip("-")]
+    for place, row in enumerate(said):
+        if row.startswith("Perhaps you meant"):
+            # Behind each comes its help, of every command that has it.
+            options = dict.fromkeys(other.split()[0] for other in said[place:] if other.startswith("--"))
+            helps = [other for other in said[place:] if other.startswith("For full helptext")]
+            return " ".join([*said[:place], f"Perhaps you meant: {' or '.join(options)}", *helps])
+    return " ".join(said)
 
 
 def _complain(message: str) -> None:

@@ -396,6 +396,10 @@ def test_an_export_has_a_card_and_overwrites_nothing(capsys, finished, tmp_path)
         (["train", "copying", "--max-steps", "0"], "steps"),
         (["train", "copying", "--device", "abacus"], "abacus"),
         (["train", "copying", "--colour", "red"], "--colour"),
+        (
+            ["train", "copying", "--lenght", "4"],
+            "^.*--lenght, 4 Perhaps you meant: --length or --lengths For full helptext, run relnet --help$",
+        ),
         (["compare", "juggling"], "juggling.*copying"),
         (["train", "text"], "--data"),
         (["compare", "copying", "--mixers", "causalrn", "mamba"], "mamba"),

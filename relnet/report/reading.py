@@ -193,14 +193,14 @@ def _run_folders(path: Path) -> Iterable[Path]:
 def _is_exported(folder: Path) -> bool:
     """Whether it is a Hugging Face folder, as relnet export writes it: it has a config.json too, and nothing of a run."""
     try:
-        return "model_type" in _read_object(folder / "config.json")
+        return "model_type" in read_object(folder / "config.json")
     except ValueError:
         # Damaged, which is to be told, not passed over.
         return False
 
 
 def _read_run(folder: Path) -> Run:
-    config = _read_object(folder / "config.json")
+    config = read_object(folder / "config.json")
     exam, text, images = {}, {}, {}
     for row in read_lines(folder / "exam.jsonl"):
         check_format(folder / "exam.jsonl", row)
@@ -219,7 +219,7 @@ def _read_run(folder: Path) -> Run:
         folder=folder,
         name=str(config.get("name") or folder.resolve().name),
         config=config,
-        result=_read_object(folder / "result.json"),
+        result=read_object(folder / "result.json"),
         updates=[update for update in read_lines(folder / "log.jsonl") if "step" in update],
         exam=list(exam.values()),
         text=list(text.values()),
@@ -262,7 +262,8 @@ def kept(line: dict[str, Any], place: Path) -> Run:
     )
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, empty where there is no file; ValueError for anything else in it."""
     try:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -132,5 +132,5 @@ def test_names_are_printed_as_they_are(capsys, tmp_path):
 
 def test_standard_output_that_is_set_to_another_way_keeps_it(capsys):
     sys.stdout.reconfigure(errors="xmlcharrefreplace")
-    cli.main(["--version"])
+    cli.main(["claims", "nowhere"])
     assert sys.stdout.errors == "xmlcharrefreplace"

@@ -1,5 +1,6 @@
 """What a page is made from: runs, results of exams that have no run folder, and what could not be read, each with its reason."""
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterable
@@ -10,7 +11,7 @@ from relnet.report.page.checking import COUNTS, check_run, check_sitting
 from relnet.report.page.curves import length_charts
 from relnet.report.page.grouping import grouped
 from relnet.report.page.markup import overview, run_details
-from relnet.report.reading import Run, kept, read_lines, read_place, run_places
+from relnet.report.reading import Run, kept, read_lines, read_object, read_place, run_places
 from relnet.report.tables import markdown
 from relnet.report.verdict import Line
 
@@ -43,6 +44,10 @@ def gather(paths: Iterable[str | Path], patient: bool = False) -> Gathered:
         if path in files:
             continue
         places = run_places(path)
+        if not places and (kept_in := _kept_files(path)):
+            # Beside run folders such files have the same runs again; a folder of nothing else is taken for its files by mistake.
+            names = ", ".join(file.name for file in kept_in[:3]) + (" and more" if kept_in[3:] else "")
+            raise ValueError(f"{path} holds no run folder, but files of runs as JSON lines ({names}): name these files")
         if not places and not files and not patient:
             raise ValueError(f"{path} is not a run folder, nor does it hold any, nor results of an exam")
         for place in places:
@@ -70,6 +75,19 @@ def _sitting_files(path: Path) -> Iterable[Path]:
             folders.clear()
         elif "exam.jsonl" in files:
             yield Path(place, "exam.jsonl")
+
+
+def _kept_files(path: Path) -> list[Path]:
+    """The files in a folder that begin with a run's JSON line."""
+    if not path.is_dir():
+        return []
+    found = []
+    for file in sorted(path.glob("*.jsonl")):
+        with contextlib.suppress(OSError), file.open("rb") as lines:
+            first = lines.readline()
+            if b'"config"' in first and b'"curve"' in first:
+                found.append(file)
+    return found
 
 
 def _read_sitting(file: Path, found: Gathered, seen: set[Path]) -> bool:
@@ -129,7 +147,12 @@ def _told(error: Exception) -> str:
 
 
 def _named(run: Run) -> Run:
-    """A training of relnet exam has no config.json: its folders, CANDIDATE/TASK-LENGTH/lr-LR-seed-SEED, name it."""
-    if run.config or not (run.folder / "candidate.json").exists():
+    """A training of relnet exam has no config.json: its folders, CANDIDATE/TASK-LENGTH/lr-LR-seed-SEED, name it, and candidate.json its
+    model."""
+    file = run.folder / "candidate.json"
+    if run.config or not file.exists():
         return run
-    return dataclasses.replace(run, name=run.folder.resolve().parents[1].name)
+    result = run.result
+    if result and (model := read_object(file).get("identity")):
+        result = {**result, "settings": {"model": model, **(result.get("settings") or {})}}
+    return dataclasses.replace(run, name=run.folder.resolve().parents[1].name, result=result)

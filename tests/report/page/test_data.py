@@ -218,8 +218,9 @@ def test_a_chart_against_length_is_of_one_trained_task_and_says_where_seeds_are_
 def test_a_training_of_an_exam_is_named_by_its_candidate(tmp_path):
     for name in ("lr-0.002-seed-0", "lr-0.002-seed-1", "lr-0.02-seed-0"):
         path = make_run(tmp_path / "own" / "copying-16", name, config=False, exam=())
-        (path / "candidate.json").write_text("{}")
+        (path / "candidate.json").write_text('{"identity": "lstm, width 8"}')
     runs = gather([tmp_path]).runs
+    assert Tags(page(gather([tmp_path]), "title")).text.count("lstm, width 8") == len(runs)
     assert run_labels(runs, grouped(runs)) == ["own, lr 0.002, seed 0", "own, lr 0.002, seed 1", "own, lr 0.02"]
     assert run_labels(runs[:2], grouped(runs[:2])) == ["own, seed 0", "own, seed 1"]
 
@@ -376,3 +377,19 @@ def test_a_page_loads_itself_again_only_while_it_is_watched(tmp_path):
     watched = page(found, "title", refresh=10)
     assert data_of(watched)["refresh"] == 10
     assert "load again every 10 s" in Tags(watched).text
+
+
+def test_a_folder_of_files_of_runs_is_told_by_its_files(tmp_path):
+    (run,) = gather([make_run(tmp_path / "runs", "a")]).runs
+    (tmp_path / "lines").mkdir()
+    for name in ("one", "two", "three", "four"):
+        (tmp_path / "lines" / f"{name}.jsonl").write_text(run.to_json() + "\n")
+    (tmp_path / "lines" / "exam.jsonl").write_text("")
+    for patient in (False, True):
+        with pytest.raises(
+            ValueError,
+            match=r"lines holds no run folder, .* \(four.jsonl, one.jsonl, three.jsonl and more\): name these",
+        ):
+            gather([tmp_path / "lines"], patient=patient)
+    (tmp_path / "runs" / "kept.jsonl").write_text(run.to_json() + "\n")
+    assert len(gather([tmp_path / "runs"]).runs) == 1, "the same run, kept beside its folder"
