@@ -70,13 +70,30 @@ def _one_line(box: str) -> str:
     rows = [re.sub(r"[─│╭╮╰╯]", " ", row).strip() for row in box.splitlines()]
     # Where there is no terminal the box has rulers of dashes.
     said = [row for row in rows[1:] if row.strip("-")]
-    for place, row in enumerate(said):
-        if row.startswith("Perhaps you meant"):
-            # Behind each comes its help, of every command that has it.
-            options = dict.fromkeys(other.split()[0] for other in said[place:] if other.startswith("--"))
-            helps = [other for other in said[place:] if other.startswith("For full helptext")]
-            return " ".join([*said[:place], f"Perhaps you meant: {' or '.join(options)}", *helps])
-    return " ".join(said)
+    headings = [
+        place for place, row in enumerate(said) if row.startswith(("Perhaps you meant", "Arguments similar to"))
+    ]
+    if not headings:
+        return " ".join(said)
+    told = " ".join(said[: headings[0]])
+    last = [row for row in said if row.startswith("For full helptext")]
+    return " ".join([told, f"Perhaps you meant: {_similar(said[headings[0] :], told)}", *last])
+
+
+def _similar(rows: Sequence[str], told: str) -> str:
+    """The options that tyro thinks of, without the help of each in every command that has it; for one that was typed, those commands."""
+    commands: dict[str, list[str]] = {}
+    option = ""
+    for row in rows:
+        if row.startswith("--"):
+            option = row.split()[0].rstrip(",")
+            commands.setdefault(option, [])
+        elif option and (found := re.fullmatch(r"in (relnet .*) --help", row)):
+            commands[option].append(found[1])
+    typed = re.findall(r"--[\w-]+", told)
+    return " or ".join(
+        f"{option} of {', '.join(known)}" if option in typed else option for option, known in commands.items()
+    )
 
 
 def _complain(message: str) -> None:
@@ -126,3 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _complain(f"to go on: {_resuming(sys.argv[1:] if arguments is None else arguments, error.folder)}")
         return 130
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated
 
@@ -43,7 +42,7 @@ USES = {
 
 folder = "."  # where this file lies
 model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-said = model.generate(**tokenizer("{prompt}", return_tensors="pt"), do_sample=False)
+said = model.generate(**tokenizer("{prompt}", return_tensors="pt"), max_new_tokens={most}, do_sample=False)
 print(tokenizer.decode(said[0]))""",
     "AutoModelForImageClassification": """from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification
@@ -59,9 +58,13 @@ def _auto_class(model: run.AnyModel) -> str:
     return "AutoModelForImageClassification" if isinstance(model, nn.ImageModel) else "AutoModelForCausalLM"
 
 
-def _prompt(task: tasks.AnyTask | tasks.Images) -> str:
-    """What to ask the model: of one that copies strings, a string of the length it was trained on."""
-    return "".join(islice(cycle(tasks.LETTERS), task.length)) if isinstance(task, tasks.LetterTask) else "a"
+def _use(task: tasks.AnyTask, model: run.AnyModel) -> str:
+    """Code that uses the model; one that copies is asked for a string of the length that it was trained on, and told to say all of it."""
+    prompt, most = "a", 50
+    if isinstance(task, tasks.Copying):
+        prompt = task.decode(task.items(1, task.length, seed=0).answers[0, :-1])
+        most = len(prompt) + 1
+    return USES[_auto_class(model)].replace("{prompt}", prompt).replace("{most}", str(most))
 
 
 def card(folder: Path, config: run.RunConfig, model: run.AnyModel) -> str:
@@ -81,7 +84,7 @@ tags: [relnet, {config.name}]
 
 ```python
 import relnet.hf  # pip install 'relnet[hf]'
-{USES[_auto_class(model)].replace("{prompt}", _prompt(config.task))}
+{_use(config.task, model)}
 ```
 
 ## Results

@@ -96,11 +96,11 @@ def _open(
     config, model = run.load(folder, device)
     # What a task is asked by is its own affair: a question of the exam, or plain text.
     task: Any = config.task
+    ids = task.question(prompt).prompts if hasattr(task, "question") else task.encode(prompt)[None]
     if isinstance(task, tasks.LetterTask) and len(prompt) not in task.trained_lengths:
         first, last = task.trained_lengths[0], task.trained_lengths[-1]
         trained = f"exactly {last}" if first == last else f"{first} to {last}"
         status.print(f"trained on strings of {trained} letters; {prompt!r} has {len(prompt)}")
-    ids = task.question(prompt).prompts if hasattr(task, "question") else task.encode(prompt)[None]
     return model, ids, (task.eos,) if hasattr(task, "eos") else (), task.decode
 
 

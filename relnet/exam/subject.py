@@ -105,7 +105,7 @@ def read_config(model: nn.Module, *names: str) -> Any:
     for name in names:
         if not hasattr(config, name):
             raise ValueError(
-                f"{type(model).__name__} has no config.{name}, so it is no whole model; for a mixer or model of yours in a file, "
+                f"{type(model).__name__} has no config.{name}; for a mixer or model of yours in a file, "
                 "exam.load_own('FILE.py:build', vocab_size, context) makes and checks one"
             )
     return config

@@ -270,7 +270,7 @@ def heads_lr(
     """Updates to 99 % by learning rate and number of heads (Cui 2024, appendix D: one head; 5e-4 for the Transformer, 1e-3 for CausalRN).
 
     relnet sweep heads-lr: each learning rate with one head, each number of heads at 5e-4 and 1e-3 (at all where neither is named); 22
-    runs, 38 minutes, measured with light work beside it: 10 of CausalRNs, 28 of Transformers, of which the one at 1e-5 takes 12.
+    runs, 38 minutes, measured with light work beside it: 12 of CausalRNs, 26 of Transformers, of which the one at 1e-5 takes 12.
 
     Args:
         size: Cpu: batches of 64, a run given up where it copies less than half after 1,000; paper: 2,000 updates of 320 strings under

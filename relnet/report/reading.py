@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from relnet.report.settings import differences, telling
+from relnet.report.settings import HIDDEN, differences, telling
 
 FORMAT = 1
-HIDDEN = ("stores", "validation", "validation_share", "test", "test_share", "shape", "mean", "std")
 EXAM_FIELDS = {"task", "mode", "length", "seed", "items", "letters", "letters_right", "exact", "stopped", "ties"}
 TEXT_FIELDS = {
     "bits",

@@ -231,6 +231,6 @@ def test_a_run_that_was_stopped_says_where_it_goes_on(capsys, monkeypatch):
         patched.setattr("relnet.commands.sweep.TrainingProgress.__call__", pressed)
         sweep(capsys, "figure4", *SMALL, status=130)
     _, err = sweep(capsys, "figure4", *SMALL)
-    assert re.findall(r"^(\S+) goes on after update (\d)", err, re.MULTILINE) == [
+    assert re.findall(r"^(\S+) goes on after update (\d+)$", err, re.MULTILINE) == [
         (err.split(", ")[0].split()[-1], "2")
     ], err

@@ -11,7 +11,7 @@ from relnet.report.page.checking import COUNTS, check_run, check_sitting
 from relnet.report.page.curves import length_charts
 from relnet.report.page.grouping import grouped
 from relnet.report.page.markup import overview, run_details
-from relnet.report.reading import Run, kept, read_lines, read_object, read_place, run_places
+from relnet.report.reading import Run, kept, read_lines, read_place, run_places
 from relnet.report.tables import markdown
 from relnet.report.verdict import Line
 
@@ -44,11 +44,12 @@ def gather(paths: Iterable[str | Path], patient: bool = False) -> Gathered:
         if path in files:
             continue
         places = run_places(path)
-        if not places and (kept_in := _kept_files(path)):
-            # Beside run folders such files have the same runs again; a folder of nothing else is taken for its files by mistake.
-            names = ", ".join(file.name for file in kept_in[:3]) + (" and more" if kept_in[3:] else "")
-            raise ValueError(f"{path} holds no run folder, but files of runs as JSON lines ({names}): name these files")
-        if not places and not files and not patient:
+        # Beside run folders such files have the same runs again.
+        others = [] if places else [file for file in _kept_files(path) if file not in files]
+        if others:
+            names = ", ".join(file.name for file in others[:3]) + (" and more" if others[3:] else "")
+            found.unreadable.append((path, f"files of runs as JSON lines are read by their names only: {names}"))
+        elif not places and not files and not patient:
             raise ValueError(f"{path} is not a run folder, nor does it hold any, nor results of an exam")
         for place in places:
             if _is_new(place, seen):
@@ -147,12 +148,7 @@ def _told(error: Exception) -> str:
 
 
 def _named(run: Run) -> Run:
-    """A training of relnet exam has no config.json: its folders, CANDIDATE/TASK-LENGTH/lr-LR-seed-SEED, name it, and candidate.json its
-    model."""
-    file = run.folder / "candidate.json"
-    if run.config or not file.exists():
+    """A training of relnet exam has no config.json: its folders, CANDIDATE/TASK-LENGTH/lr-LR-seed-SEED, name it."""
+    if run.config or not (run.folder / "candidate.json").exists():
         return run
-    result = run.result
-    if result and (model := read_object(file).get("identity")):
-        result = {**result, "settings": {"model": model, **(result.get("settings") or {})}}
-    return dataclasses.replace(run, name=run.folder.resolve().parents[1].name, result=result)
+    return dataclasses.replace(run, name=run.folder.resolve().parents[1].name)

@@ -1,6 +1,7 @@
 """The page's elements: overview, charts' places, maps, and each run with its settings and the command that makes it again."""
 
 import base64
+import contextlib
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from relnet.report.cells import MISSING, Contents
 from relnet.report.page.elements import Content, element
 from relnet.report.page.grouping import Group, seed_of, task_of, trained_length
 from relnet.report.page.thinning import number
-from relnet.report.reading import Run
+from relnet.report.reading import Run, read_object
 from relnet.report.settings import flat
 from relnet.report.tables import by_kind, one_line
 
@@ -175,6 +176,15 @@ def maps(run: Run) -> list[tuple[str, Element]]:
     return made
 
 
+def _candidate(run: Run) -> list[tuple[str, str]]:
+    """The model of a training of relnet exam, which has no config."""
+    with contextlib.suppress(ValueError, OSError):
+        return [
+            ("model", str(model)) for model in [read_object(run.folder / "candidate.json").get("identity")] if model
+        ]
+    return []
+
+
 def run_details(run: Run, label: str, place: int, rerun: str | None) -> Element:
     """One run: what made it, what came out, its settings."""
     kind, sign, words = status(run)
@@ -187,7 +197,7 @@ def run_details(run: Run, label: str, place: int, rerun: str | None) -> Element:
     told = [
         (name, f"{value:g}" if isinstance(value, float) else str(value)) for name, value in facts if value is not None
     ]
-    settings = list(flat(run.config or run.result.get("settings") or {}))
+    settings = [*_candidate(run), *flat(run.config or run.result.get("settings") or {})]
     return element(
         "details",
         element(

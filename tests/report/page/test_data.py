@@ -379,17 +379,25 @@ def test_a_page_loads_itself_again_only_while_it_is_watched(tmp_path):
     assert "load again every 10 s" in Tags(watched).text
 
 
-def test_a_folder_of_files_of_runs_is_told_by_its_files(tmp_path):
+def test_files_of_runs_in_a_folder_are_told_to_be_named(tmp_path):
     (run,) = gather([make_run(tmp_path / "runs", "a")]).runs
     (tmp_path / "lines").mkdir()
     for name in ("one", "two", "three", "four"):
         (tmp_path / "lines" / f"{name}.jsonl").write_text(run.to_json() + "\n")
-    (tmp_path / "lines" / "exam.jsonl").write_text("")
-    for patient in (False, True):
-        with pytest.raises(
-            ValueError,
-            match=r"lines holds no run folder, .* \(four.jsonl, one.jsonl, three.jsonl and more\): name these",
-        ):
-            gather([tmp_path / "lines"], patient=patient)
+    told = [
+        (
+            tmp_path / "lines",
+            "files of runs as JSON lines are read by their names only: four.jsonl, one.jsonl, three.jsonl and more",
+        )
+    ]
+    assert gather([tmp_path / "lines"]).unreadable == told
+    line = exam_row("free_running", subject="own", length=8, train_length=16, lr=0.002, steps=9)
+    (tmp_path / "lines" / "exam.jsonl").write_text(run.to_json() + "\n" + json.dumps(line) + "\n")
+    found = gather([tmp_path / "lines"])
+    assert (len(found.runs), len(found.sittings), found.unreadable) == (1, 1, told), (
+        "an exam's results and runs beside it are read"
+    )
     (tmp_path / "runs" / "kept.jsonl").write_text(run.to_json() + "\n")
-    assert len(gather([tmp_path / "runs"]).runs) == 1, "the same run, kept beside its folder"
+    assert (len(gather([tmp_path / "runs"]).runs), gather([tmp_path / "runs"]).unreadable) == (1, []), (
+        "the same run again"
+    )
