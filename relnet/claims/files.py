@@ -1,5 +1,6 @@
 """The ledger's second table: which files there are, the commands that made them, and what lines that no claim is about say."""
 
+import re
 from collections.abc import Sequence
 
 from relnet.claims.lines import Line, Results
@@ -96,8 +97,8 @@ def files_table(results: Results) -> str:
 
 
 def _runs(lines: Sequence[Line]) -> str:
-    """How the runs among the lines ended: updates by length, rate and model, bits per byte, images told right."""
-    copied: dict[tuple[int, float], dict[str, list[Line]]] = {}
+    """How the runs among the lines ended: updates by task, length, rate and model, bits per byte, images told right."""
+    copied: dict[tuple[str, int, float], dict[str, list[Line]]] = {}
     bits, right = [], []
     for line in lines:
         if line.get("format") != FORMAT or "config" not in line or not line.get("result"):
@@ -113,12 +114,15 @@ def _runs(lines: Sequence[Line]) -> str:
             # Without that target nothing was counted.
             if line["config"]["train"].get("stop_accuracy") != 0.99:
                 continue
-            of_rate = copied.setdefault((task["length"], line["config"]["train"]["lr"]), {})
+            # Copying goes without saying.
+            kind = re.sub(r"\B([A-Z])", r" \1", task.get("_type", "")).lower()
+            kind = "" if kind == "copying" else f"{kind}, "
+            of_rate = copied.setdefault((kind, task["length"], line["config"]["train"]["lr"]), {})
             of_rate.setdefault(line["name"], []).append(result)
     parts = [
-        f"updates to 99 %, {length} letters, rate {lr:g}: "
+        f"updates to 99 %, {kind}{length} letters, rate {lr:g}: "
         + ", ".join(f"{name} {_updates(runs)}" for name, runs in models.items())
-        for (length, lr), models in sorted(copied.items())
+        for (kind, length, lr), models in sorted(copied.items())
     ]
     parts += [
         f"{what}: {', '.join(shown)}" for what, shown in (("bits per byte", bits), ("images right", right)) if shown
