@@ -53,14 +53,15 @@ def _figure(
         }
         for n, (subject,) in enumerate(groups(lines, "subject"))
     }
-    figure = Figure(figsize=(8, 1 + 3.4 * len(tasks)), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(10, 1 + 3.4 * len(tasks)), layout="constrained", facecolor="white")
     for axes, ((task,), rows) in zip(figure.subplots(len(tasks), squeeze=False)[:, 0], tasks.items(), strict=True):
         draw(axes, rows, styles)
         axes.set_title(literal(str(task)), fontsize=12)
         axes.grid(color="#DDDDDD", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=9, handlelength=3.6)
+        # Beside the axes: many candidates leave no room between their points.
+        axes.legend(frameon=False, fontsize=9, handlelength=3.6, loc="center left", bbox_to_anchor=(1, 0.5))
     if note:
         figure.supxlabel(literal("\n".join(note)), fontsize=9, color="#555555")
     return png(figure)
@@ -101,13 +102,18 @@ def _lengths(axes: Any, lines: Sequence[Line], styles: dict[str, dict[str, Any]]
 
 def _samples(axes: Any, lines: Sequence[Line], styles: dict[str, dict[str, Any]]) -> None:
     known = [line for line in lines if line.get("samples") is not None]
-    for (subject, task, learned), rows in groups(known, "subject", "task", "trained_task").items():
+    candidates = groups(known, "subject", "task", "trained_task")
+    places = sorted({line["train_length"] for line in known})
+    # Those that ended together without it would hide one another.
+    apart = 0.015 * ((places[-1] - places[0]) or places[0])
+    for number, ((subject, task, learned), rows) in enumerate(candidates.items()):
         name = f"{subject}, {learned}" if elsewhere(task, learned) else subject
         points, missed = [], []
         for (trained,), at in sorted(groups(rows, "train_length").items()):
             found = [row["samples_to_99"] for row in at]
             if None in found:
-                missed.append((trained, max(row["samples"] for row in at)))
+                aside = apart * (number - (len(candidates) - 1) / 2)
+                missed.append((trained + aside, max(row["samples"] for row in at)))
             else:
                 points.append((trained, fmean(found)))
         if points:
@@ -117,7 +123,7 @@ def _samples(axes: Any, lines: Sequence[Line], styles: dict[str, dict[str, Any]]
             axes.plot(*zip(*missed, strict=True), "^", color=styles[subject]["color"], fillstyle="none", label=label)
     axes.set_xlabel("trained length")
     axes.set_ylabel("training rows seen until 99 %")
-    axes.set_xticks(sorted({line["train_length"] for line in known}))
+    axes.set_xticks(places)
     axes.set_yscale("log")
 
 

@@ -2,6 +2,7 @@ import importlib
 import json
 
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
 from relnet import report
@@ -193,6 +194,18 @@ def test_a_figure_says_where_seeds_are_missing_and_what_was_trained(tmp_path, mo
     assert told.count("other, copying-jelassi2024 up to 16") == 2
     assert {"mine, 99 % not reached within", "other, copying-jelassi2024"} <= set(told)
     assert not any(text.startswith("none") for text in told)
+
+
+def test_candidates_that_ended_together_without_99_percent_stand_side_by_side():
+    module = importlib.import_module("relnet.report.exam_figures")
+    axes = Figure().subplots()
+    names = ("mine", "other", "third")
+    module._samples(
+        axes, [line(subject=name, samples_to_99=None) for name in names], {name: {"color": "k"} for name in names}
+    )
+    places = [float(drawn.get_xdata()[0]) for drawn in axes.get_lines()]
+    assert len(set(places)) == 3
+    assert all(abs(place - line()["train_length"]) < 1 for place in places)
 
 
 def test_what_was_trained_is_the_task_examined_unless_it_is_said():
