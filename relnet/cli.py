@@ -70,14 +70,12 @@ def _one_line(box: str) -> str:
     rows = [re.sub(r"[─│╭╮╰╯]", " ", row).strip() for row in box.splitlines()]
     # Where there is no terminal the box has rulers of dashes.
     said = [row for row in rows[1:] if row.strip("-")]
-    headings = [
-        place for place, row in enumerate(said) if row.startswith(("Perhaps you meant", "Arguments similar to"))
-    ]
-    if not headings:
-        return " ".join(said)
-    told = " ".join(said[: headings[0]])
-    last = [row for row in said if row.startswith("For full helptext")]
-    return " ".join([told, f"Perhaps you meant: {_similar(said[headings[0] :], told)}", *last])
+    for place, row in enumerate(said):
+        if row.startswith(("Perhaps you meant", "Arguments similar to")):
+            told = " ".join(said[:place])
+            last = [other for other in said if other.startswith("For full helptext")]
+            return " ".join([told, f"Perhaps you meant: {_similar(said[place:], told)}", *last])
+    return " ".join(said)
 
 
 def _similar(rows: Sequence[str], told: str) -> str:

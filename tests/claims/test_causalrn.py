@@ -324,10 +324,10 @@ def test_c1_wants_the_numbers_the_time_and_the_state():
     short = measured("linear form", 1e-7, length=100, training_seconds=0.1, state_bytes=772)
     long = measured("linear form", None, length=1000, training_seconds=1.1, state_bytes=772)
     assert verdict("C1", short, long) == "holds"
-    assert verdict("C1", short, long | {"training_seconds": 5.0}) == "holds in part"
+    assert verdict("C1", short, long | {"training_seconds": 2.0}) == "holds in part"
     assert verdict("C1", short, long | {"state_bytes": 7720}) == "holds in part"
     assert (
-        verdict("C1", short | {"error": 1e-3}, long | {"training_seconds": 5.0, "state_bytes": 7720}) == "does not hold"
+        verdict("C1", short | {"error": 1e-3}, long | {"training_seconds": 2.0, "state_bytes": 7720}) == "does not hold"
     )
 
 

@@ -1,7 +1,6 @@
 """The page's elements: overview, charts' places, maps, and each run with its settings and the command that makes it again."""
 
 import base64
-import contextlib
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -178,11 +177,11 @@ def maps(run: Run) -> list[tuple[str, Element]]:
 
 def _candidate(run: Run) -> list[tuple[str, str]]:
     """The model of a training of relnet exam, which has no config."""
-    with contextlib.suppress(ValueError, OSError):
-        return [
-            ("model", str(model)) for model in [read_object(run.folder / "candidate.json").get("identity")] if model
-        ]
-    return []
+    try:
+        model = read_object(run.folder / "candidate.json").get("identity")
+    except (ValueError, OSError):
+        return []
+    return [("model", str(model))] if model else []
 
 
 def run_details(run: Run, label: str, place: int, rerun: str | None) -> Element:
