@@ -2,7 +2,8 @@
 
     y_j = ( sum_{i in V_j} phi(q_j).phi(k_i) v_i ) / ( sum_{i in V_j} phi(q_j).phi(k_i) )          phi = elu + 1
 
-Causal: chunks of CHUNK tokens; inside a chunk all pairs, and from the chunks before it only the sums of phi(k) v^T and phi(k).
+Causal: chunks of CHUNK tokens (one of all up to CHUNK + e); inside a chunk all pairs, and from the chunks before it only the sums of
+phi(k) v^T and phi(k).
 Memory O(B H T (d + CHUNK) + B H d^2 T / CHUNK). Keys and values at pads are left out of numerator AND normaliser.
 Source: Katharopoulos et al. 2020, "Transformers are RNNs", eq. 9 to 12.
 """
@@ -16,7 +17,7 @@ from torch import Tensor
 from relnet.ops.checks import check_floating, check_mask, check_same
 from relnet.ops.norm import arithmetic_dtype
 from relnet.ops.prepare import without_autocast
-from relnet.ops.reference_mode import in_reference
+from relnet.ops.reference_mode import in_reference, is_plain
 
 CHUNK = 64
 
@@ -28,15 +29,53 @@ class LinearAttentionState(NamedTuple):
     key: Tensor
 
 
+def _by_hand(*inputs: Tensor) -> bool:
+    """Return True where our own derivatives are worth an autograd function: plain training."""
+    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    return wanted and is_plain(*inputs) and not in_reference()
+
+
+class _Features(torch.autograd.Function):
+    """The features and their derivative, exp(min(x, 0)) = min(phi, 1): nothing is kept but the result, which products keep anyway."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        y = x.clamp(max=0.0).exp_().add_(F.relu(x))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor) -> Tensor:
+        (grad,), (y,) = grads, ctx.saved_tensors
+        return grad * y.clamp(max=1.0)
+
+
 def features(x: Tensor) -> Tensor:
     """phi: elu(x) + 1 without the cancellation: elu(-17) + 1 is 0 in float32, exp(-17) is not."""
-    return x.clamp(max=0.0).exp() + F.relu(x)
+    return _Features.apply(x) if _by_hand(x) else x.clamp(max=0.0).exp() + F.relu(x)
+
+
+class _Quotient(torch.autograd.Function):
+    """numerator / normaliser with derivatives in two passes over the numerator instead of PyTorch's five; the result is what is kept."""
+
+    @staticmethod
+    def forward(ctx, numerator: Tensor, normaliser: Tensor) -> Tensor:
+        y = numerator / normaliser
+        ctx.save_for_backward(y, normaliser)
+        return y
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        (grad,), (y, normaliser) = grads, ctx.saved_tensors
+        grad = grad / normaliser
+        return grad, -(grad * y).sum(-1, keepdim=True)
 
 
 def _divide(numerator: Tensor, normaliser: Tensor) -> Tensor:
     """0 where nothing is attended to, not 0 / 0."""
-    empty = normaliser == 0
-    return torch.where(empty, 0.0, numerator / torch.where(empty, 1.0, normaliser))
+    # There the numerator is 0 as well.
+    normaliser = torch.where(normaliser == 0, 1.0, normaliser)
+    return _Quotient.apply(numerator, normaliser) if _by_hand(numerator, normaliser) else numerator / normaliser
 
 
 def linear_attention(
@@ -63,17 +102,20 @@ def linear_attention(
     dtype = value.dtype
     with without_autocast(query.device):
         query, key, value = (x.to(arithmetic_dtype(dtype)) for x in (query, key, value))
-        query, key = features(query), features(key)
         if key_mask is not None:
             pad = ~key_mask[:, None, :, None]
-            key, value = key.masked_fill(pad, 0.0), value.masked_fill(pad, 0.0)
+            # phi(-inf) = 0. Before phi, not after: a NaN there would come back in the derivative, as 0 * NaN.
+            key, value = key.masked_fill(pad, -torch.inf), value.masked_fill(pad, 0.0)
+        query, key = features(query), features(key)
         if not causal:
             y = _divide(query @ (key.transpose(-1, -2) @ value), query @ key.sum(-2)[..., None])
             return y.to(dtype), None
         length = query.shape[-2]
-        chunk = length if in_reference() else CHUNK
+        # Up to there all pairs cost less than the sums carried from chunk to chunk, which take as much as e more keys.
+        whole = in_reference() or length <= CHUNK + value.shape[-1]
+        inputs = (query, key, value)
         parts = []
-        for q, k, v in zip(query.split(chunk, -2), key.split(chunk, -2), value.split(chunk, -2), strict=True):
+        for q, k, v in (inputs,) if whole else zip(*(x.split(CHUNK, -2) for x in inputs), strict=True):
             weights = (q @ k.transpose(-1, -2)).tril()
             numerator, normaliser = weights @ v, weights.sum(-1, keepdim=True)
             new = LinearAttentionState(k.transpose(-1, -2) @ v, k.sum(-2))

@@ -6,11 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relnet import ops
+from relnet.ops.linear_attention import features
 from tests.assertions import assert_close, assert_same_bits
 from tests.ops.oracles import MASKS, linear_attention_by_pairs, make_mask
 from tests.ops.recording import largest_input
 
-LENGTHS = (1, 2, 63, 64, 65, 200)
+# Values 3 wide: one chunk up to 67 tokens, and chunks of 64 from there.
+LENGTHS = (1, 2, 64, 67, 68, 129, 200)
 
 
 def draw(*shape: int, dtype=torch.float64, seed: int = 0) -> list[torch.Tensor]:
@@ -138,6 +140,38 @@ def test_second_derivatives_are_those_of_the_output(causal):
 
     assert torch.autograd.gradcheck(op, inputs)
     assert torch.autograd.gradgradcheck(op, inputs)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_it_passes_through_every_transform(causal):
+    """Forward mode, torch.func, vmap and batched gradients find the derivatives that backward finds."""
+    inputs = tuple(x.requires_grad_() for x in draw(1, 2, 6, 3, 2))
+
+    def op(*inputs):
+        return ops.linear_attention(*inputs, causal=causal)[0]
+
+    jacobians = torch.autograd.functional.jacobian(op, inputs)
+    detached = tuple(x.detach() for x in inputs)
+    everything = (0, 1, 2)
+    for name, got in {
+        "jacrev": torch.func.jacrev(op, everything)(*detached),
+        "jacfwd": torch.func.jacfwd(op, everything)(*detached),
+        "batched": torch.autograd.functional.jacobian(op, inputs, vectorize=True),
+    }.items():
+        for x, want in zip(got, jacobians, strict=True):
+            assert_close(x, want, 1e-12, name)
+    rows = tuple(torch.stack([x, -x, 2 * x]) for x in detached)
+    assert_close(torch.func.vmap(op)(*rows), torch.stack([op(*row) for row in zip(*rows, strict=True)]), 1e-12)
+
+
+def test_features_keep_nothing_but_their_result():
+    x = draw(1, 1, 9, 5, 3)[0].requires_grad_()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        y = features(x)
+    assert [t.data_ptr() for t in kept] == [y.data_ptr()]
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    assert_close(grad, x.detach().clamp(max=0).exp(), 1e-15)
 
 
 def test_by_the_definition_it_takes_all_pairs_at_once():
