@@ -70,10 +70,12 @@ UNTOLD = (
 )
 
 
-def _train(size: Size, max_steps: int | None, steps: int = STEPS) -> dict[str, Any]:
+def _train(size: Size, max_steps: int | None, steps: int = STEPS, batch_size: int | None = None) -> dict[str, Any]:
     """What a size does to a copying run. The paper's own ends after all of its updates, whatever the accuracy."""
-    steps = steps if max_steps is None else max_steps
-    return {"max_steps": steps, **({"batch_size": 320, "precision": "bfloat16"} if size == "paper" else {})}
+    settings: dict[str, Any] = {"batch_size": 320, "precision": "bfloat16"} if size == "paper" else {}
+    if batch_size is not None:
+        settings["batch_size"] = batch_size
+    return {"max_steps": steps if max_steps is None else max_steps, **settings}
 
 
 def _told(config: RunConfig, **changes: Any) -> RunConfig:
@@ -223,6 +225,7 @@ def figure4(
     mixers: tuple[ModelName, ...] = FOUR,
     seeds: int | None = None,
     lr: float = 5e-4,
+    batch_size: int | None = None,
     max_steps: int | None = None,
 ) -> Plan:
     """Updates that four models need to copy strings of each length at 99 % (Cui 2024, figure 4).
@@ -238,6 +241,7 @@ def figure4(
         mixers: Models, with the paper's blocks.
         seeds: Number of seeds, from 0; default: 3 on a CPU, 1 at the paper's size.
         lr: Learning rate after the warm-up; the paper has 5e-4, and says that 1e-3 is CausalRN's best.
+        batch_size: Strings an update; default: 64 on a CPU, 320 at the paper's size.
         max_steps: Most updates of a run; default: 2,000.
     """
     seeds = {"cpu": 3, "paper": 1}[size] if seeds is None else seeds
@@ -247,15 +251,17 @@ def figure4(
         key=lambda one: (one[0], one[2] in LINEAR_MODELS, one[1]),
     )
 
-    def made(size: Size, lr: float, max_steps: int | None) -> list[RunConfig]:
+    def made(size: Size, lr: float, max_steps: int | None, batch_size: int | None) -> list[RunConfig]:
         configs = []
         for length, seed, mixer in order:
-            config = copying(length, mixer, lr=lr, seed=seed, **_train(size, max_steps))
+            settings = _train(size, max_steps, batch_size=batch_size)
+            config = copying(length, mixer, lr=lr, seed=seed, **settings)
             patience = PATIENCE if size == "cpu" and mixer in LINEAR_MODELS else None
             configs.append(_whole(size, _told(config, give_up_after=patience)))
         return configs
 
-    return _plan("figure4", size, made(size, lr, max_steps), made("paper", LR, None), figure="length")
+    papers = made("paper", LR, None, None)
+    return _plan("figure4", size, made(size, lr, max_steps, batch_size), papers, figure="length")
 
 
 def heads_lr(

@@ -1,5 +1,7 @@
 """The papers' figures as sweeps: their runs, and what they say is not as in the paper."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,18 @@ def test_a_learning_rate_of_ones_own_is_told_at_the_paper_size():
     for recipe in (recipes.figure2, recipes.figure3, recipes.figure4):
         assert recipe(size="paper", lr=1e-3).changes == "learning rate 0.001 for 0.0005"
     assert recipes.figure2(size="paper", length=64).changes == "strings of 64 letters for 128"
+
+
+def test_figure4_takes_the_paper_s_batches_on_a_cpu_too():
+    ours, mine = recipes.figure4(), recipes.figure4(batch_size=320)
+    assert "batches of 64 for 320" in ours.changes
+    assert "batches" not in mine.changes
+    for one, other in zip(mine.runs, ours.runs, strict=True):
+        train = one.config.train
+        assert dataclasses.replace(train, batch_size=64) == other.config.train
+        assert train.batch_size == 320
+        assert train.precision == "float32"
+    assert recipes.figure4(size="paper", batch_size=8).changes == "batches of 8 for 320"
 
 
 def test_what_only_some_runs_have_is_told_with_their_names():
