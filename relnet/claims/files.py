@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from relnet.claims.lines import Line, Results
+from relnet.claims.lines import CPU_BATCHES, Line, Results
 from relnet.report.reading import FORMAT
 
 # What one cannot tell from the lines themselves: the command, where they do not name it, and what they are about.
@@ -98,7 +98,7 @@ def files_table(results: Results) -> str:
 
 def _runs(lines: Sequence[Line]) -> str:
     """How the runs among the lines ended: updates by task, length, rate and model, bits per byte, images told right."""
-    copied: dict[tuple[str, int, float], dict[str, list[Line]]] = {}
+    copied: dict[tuple[str, int, float, str], dict[str, list[Line]]] = {}
     bits, right = [], []
     for line in lines:
         if line.get("format") != FORMAT or "config" not in line or not line.get("result"):
@@ -112,17 +112,20 @@ def _runs(lines: Sequence[Line]) -> str:
             right.append(f"{line['name']} {100 * line['images'][-1]['test_accuracy']:.1f} %")
         elif task.get("length"):
             # Without that target nothing was counted.
-            if line["config"]["train"].get("stop_accuracy") != 0.99:
+            train = line["config"]["train"]
+            if train.get("stop_accuracy") != 0.99:
                 continue
-            # Copying goes without saying.
+            # Copying goes without saying, and so do a CPU's batches.
             kind = re.sub(r"\B([A-Z])", r" \1", task.get("_type", "")).lower()
             kind = "" if kind == "copying" else f"{kind}, "
-            of_rate = copied.setdefault((kind, task["length"], line["config"]["train"]["lr"]), {})
+            strings, precision = batches = (train["batch_size"], train["precision"])
+            under = f", batches of {strings} in {precision}" if batches != CPU_BATCHES else ""
+            of_rate = copied.setdefault((kind, task["length"], train["lr"], under), {})
             of_rate.setdefault(line["name"], []).append(result)
     parts = [
-        f"updates to 99 %, {kind}{length} letters, rate {lr:g}: "
+        f"updates to 99 %, {kind}{length} letters, rate {lr:g}{under}: "
         + ", ".join(f"{name} {_updates(runs)}" for name, runs in models.items())
-        for (kind, length, lr), models in sorted(copied.items())
+        for (kind, length, lr, under), models in sorted(copied.items())
     ]
     parts += [
         f"{what}: {', '.join(shown)}" for what, shown in (("bits per byte", bits), ("images right", right)) if shown

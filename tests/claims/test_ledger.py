@@ -69,6 +69,10 @@ def test_runs_stand_by_length_rate_and_model_with_the_seconds_to_99_percent():
     told = ledger(CLAIMS, of(*lines, run("causalrn", 32, None, stop_accuracy=None)))
     first = "updates to 99 %, 16 letters, rate 0.0005: causalrn 80, 90 (in 16, 45 s), transformer >300 (in 600 s)"
     assert f"| {first}; updates to 99 %, 16 letters, rate 0.001: causalrn 60 (in 12 s) |" in told, "32 had no target"
+    large = run("causalrn", 16, 50)
+    large["config"]["train"]["batch_size"] = 320
+    told = ledger(CLAIMS, of(lines[0], large))
+    assert "; updates to 99 %, 16 letters, rate 0.0005, batches of 320 in float32: causalrn 50 " in told
     lookup = run("lstm", 16, 40)
     lookup["config"]["task"]["_type"] = "PrefixLookup"
     told = ledger(CLAIMS, of(lines[0], lookup))
