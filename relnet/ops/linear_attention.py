@@ -2,9 +2,8 @@
 
     y_j = ( sum_{i in V_j} phi(q_j).phi(k_i) v_i ) / ( sum_{i in V_j} phi(q_j).phi(k_i) )          phi = elu + 1
 
-Causal: chunks of CHUNK tokens (one of all up to CHUNK + e); inside a chunk all pairs, and from the chunks before it only the sums of
-phi(k) v^T and phi(k).
-Memory O(B H T (d + CHUNK) + B H d^2 T / CHUNK). Keys and values at pads are left out of numerator AND normaliser.
+Causal: equal chunks of at most C = max(CHUNK, e) tokens; inside a chunk all pairs, and from the chunks before it only the sums of
+phi(k) v^T and phi(k). Memory O(B H T (d + C) + B H d e T / C). Keys and values at pads are left out of numerator AND normaliser.
 Source: Katharopoulos et al. 2020, "Transformers are RNNs", eq. 9 to 12.
 """
 
@@ -111,11 +110,12 @@ def linear_attention(
             y = _divide(query @ (key.transpose(-1, -2) @ value), query @ key.sum(-2)[..., None])
             return y.to(dtype), None
         length = query.shape[-2]
-        # Up to there all pairs cost less than the sums carried from chunk to chunk, which take as much as e more keys.
-        whole = in_reference() or length <= CHUNK + value.shape[-1]
-        inputs = (query, key, value)
-        parts = []
-        for q, k, v in (inputs,) if whole else zip(*(x.split(CHUNK, -2) for x in inputs), strict=True):
+        # The sums carried from chunk to chunk cost a token as much as e more keys: of wide values a chunk has as many tokens.
+        num_chunks = 1 if in_reference() else -(-length // max(CHUNK, value.shape[-1]))
+        inputs, parts = (query, key, value), []
+        chunks = (x.split(-(-length // num_chunks), -2) for x in inputs)
+        # A split's derivative is a copy, even of one chunk.
+        for q, k, v in (inputs,) if num_chunks == 1 else zip(*chunks, strict=True):
             weights = (q @ k.transpose(-1, -2)).tril()
             numerator, normaliser = weights @ v, weights.sum(-1, keepdim=True)
             new = LinearAttentionState(k.transpose(-1, -2) @ v, k.sum(-2))
