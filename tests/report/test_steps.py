@@ -42,6 +42,21 @@ def test_a_mean_over_some_of_the_seeds_says_over_how_many(tmp_path, monkeypatch)
     assert drawn == [["2 of 3"], []]
 
 
+def test_numbers_of_updates_are_written_alike(tmp_path, monkeypatch):
+    def labels(figure):
+        figure.canvas.draw()
+        drawn.extend(label.get_text() for label in figure.axes[0].get_yticklabels(which="both"))
+        return b""
+
+    drawn = []
+    monkeypatch.setattr("relnet.report.steps.png", labels)
+    for length, reached in ((16, 60), (32, 2000)):
+        folder = {"folder": f"{length}", "task": TASK | {"length": length}}
+        make_run(tmp_path, "causalrn", log=3, result=result(steps_to_accuracy=reached), **folder)
+    steps_figure(read_runs([tmp_path]), tmp_path / "steps.png")
+    assert {"100", "200", "1,000", "2,000"} <= set(drawn)
+
+
 def test_learning_rates_can_be_the_axis(tmp_path):
     make_grid(tmp_path)
     for path in tmp_path.glob("*/config.json"):
