@@ -256,7 +256,7 @@ def c8(results: Results) -> Finding:
     beside them and are not judged."""
     pairs = _pairs(results, [QUADRATIC])
     parts = [_later(pair, "transformer", "causalrn", times=1) for _, pair in pairs]
-    found = _compared(pairs, parts, whole=len(LENGTHS))
+    found = _compared([QUADRATIC], pairs, parts, whole=len(LENGTHS))
     faster = _pairs(results, [QUADRATIC], lr=1e-3)
     beside = f"; at lr 0.001: {_told_pairs(faster)}" if pairs and faster else ""
     return replace(found, came=found.came + beside)
@@ -278,7 +278,7 @@ def c9(results: Results) -> Finding:
         for length, pair in pairs
         if length >= 128 and "linear-causalrn" in pair
     ]
-    return _compared(pairs, parts, whole=2 * len(LENGTHS) + 2)
+    return _compared(PAIRS, pairs, parts, whole=2 * len(LENGTHS) + 2)
 
 
 def _does_not_converge(run: Trained) -> Part:
@@ -309,11 +309,21 @@ def _told_pairs(pairs: Pairs) -> str:
     return "; ".join(f"{length} letters: {', '.join(told)}" for length, told in shown.items())
 
 
-def _compared(pairs: Pairs, parts: Sequence[Part], whole: int) -> Finding:
-    """The finding of C8 and C9; whole: how many parts the whole claim has."""
+def _not_run(wanted: Iterable[tuple[str, str]], pairs: Pairs) -> str:
+    """Which pairs of models lack runs to compare, at which lengths."""
+    missing = []
+    for pair in wanted:
+        done = {length for length, found in pairs if found.keys() == {*pair}}
+        if left := [f"{length}" for length in LENGTHS if length not in done]:
+            missing.append(f"{' and '.join(pair)} at {', '.join(left)} letters")
+    return f"; not run side by side: {'; '.join(missing)}" if missing else ""
+
+
+def _compared(wanted: Iterable[tuple[str, str]], pairs: Pairs, parts: Sequence[Part], whole: int) -> Finding:
+    """The finding of C8 and C9; wanted: the pairs of models that the claim speaks of; whole: how many parts it has."""
     if not pairs:
         return untested()
-    came = f"updates to 99 %: {_told_pairs(pairs)}"
+    came = f"updates to 99 %: {_told_pairs(pairs)}{_not_run(wanted, pairs)}"
     runs = [run for _, pair in pairs for run in all_of(pair)]
     return Finding(graded(parts, whole=len(parts) == whole), _settings(runs), came, files_of(runs))
 

@@ -3,6 +3,7 @@ import pytest
 from tests.claims.lines import JUDGES, falling, of, run, verdict
 
 LENGTHS = (16, 32, 64, 128, 256)
+ONLY_16 = "; not run side by side: causalrn and transformer at 32, 64, 128, 256 letters"
 
 
 def grid(*, causalrn, transformer, lengths=LENGTHS, **others):
@@ -48,8 +49,18 @@ def test_c8_tells_of_the_higher_rate_and_does_not_judge_by_it():
     faster = [run("causalrn", 16, 50, lr=1e-3), run("transformer", 16, 40, lr=1e-3)]
     found = JUDGES["C8"](of(run("causalrn", 16, 80), run("transformer", 16, 100), *faster))
     assert found.verdict == "holds in part"
-    assert found.came.endswith("causalrn 80, transformer 100; at lr 0.001: 16 letters: causalrn 50, transformer 40")
+    faster_beside = "; at lr 0.001: 16 letters: causalrn 50, transformer 40"
+    assert found.came.endswith(f"causalrn 80, transformer 100{ONLY_16}{faster_beside}")
     assert verdict("C8", *faster) == "not tested"
+
+
+def test_what_a_claim_speaks_of_and_was_not_run_is_told():
+    assert "not run" not in JUDGES["C8"](of(*grid(causalrn=80, transformer=100))).came
+    lines = grid(causalrn=80, transformer=100, linear_causalrn=200)
+    lines += grid(causalrn=80, transformer=100, linear_transformer=200, lengths=LENGTHS[:3])
+    assert JUDGES["C9"](of(*lines)).came.endswith(
+        "; not run side by side: transformer and linear-transformer at 128, 256 letters"
+    )
 
 
 def with_mixer(line, **settings):
@@ -69,7 +80,7 @@ def with_mixer(line, **settings):
 )
 def test_a_run_with_other_settings_than_the_papers_is_none_of_its_name(other):
     lines = [run("causalrn", 16, 80), run("transformer", 16, 100)]
-    assert JUDGES["C8"](of(*lines, other)).came.endswith("causalrn 80, transformer 100")
+    assert JUDGES["C8"](of(*lines, other)).came.endswith(f"causalrn 80, transformer 100{ONLY_16}")
     assert verdict("C8", other, lines[1]) == "not tested"
 
 
@@ -84,7 +95,8 @@ def test_c8_takes_the_mean_over_seeds_and_of_one_config_the_latest_line():
     lines += [run("transformer", 16, steps, seed=seed) for seed, steps in enumerate((80, 90))]
     found = JUDGES["C8"](of(*lines))
     assert found.verdict == "does not hold"
-    assert found.came == "updates to 99 %: 16 letters: causalrn 60, 120 (mean 90.0), transformer 80, 90 (mean 85.0)"
+    told = "updates to 99 %: 16 letters: causalrn 60, 120 (mean 90.0), transformer 80, 90 (mean 85.0)"
+    assert found.came == told + ONLY_16
     assert found.ran == "16 letters, lr 0.0005, batches of 64, seeds 0, 1"
     assert verdict("C8", *lines, run("causalrn", 16, 70, seed=1)) == "holds in part"
 
@@ -124,10 +136,15 @@ def test_c9_takes_a_linear_causalrn_for_lost_only_after_its_updates(linear, expe
 def test_c9_judges_pair_by_pair():
     lines = [run("causalrn", 16, 80), run("linear-causalrn", 16, 100)]
     apart = [run("transformer", 16, 80), run("linear-transformer", 16, 70, seed=1)]
+    side_by_side = "updates to 99 %: 16 letters: causalrn 80, linear-causalrn 100"
+    missing = (
+        "causalrn and linear-causalrn at 32, 64, 128, 256 letters; "
+        "transformer and linear-transformer at 16, 32, 64, 128, 256 letters"
+    )
     for compared in (lines, [*lines, *apart]):
         found = JUDGES["C9"](of(*compared))
         assert found.verdict == "holds in part"
-        assert found.came == "updates to 99 %: 16 letters: causalrn 80, linear-causalrn 100", "at seeds that both have"
+        assert found.came == f"{side_by_side}; not run side by side: {missing}", "at seeds that both have"
 
 
 def papers(name, length, reached, **changes):
