@@ -231,7 +231,7 @@ def figure4(
     """Updates that four models need to copy strings of each length at 99 % (Cui 2024, figure 4).
 
     relnet sweep figure4 --lengths 16 --seeds 1: 3 to 6 minutes; 32: 8 to 21, by what else the machine does. 64, a core each: CausalRN 5
-    minutes, Transformer 9, Linear Transformer 17, Linear CausalRN 25 to 43 (1,300 to 1,600 updates). 128: Linear CausalRN 70 minutes on
+    minutes, Transformer 9, Linear Transformer 17, Linear CausalRN 25 to 43 (1,300 to 1,900 updates). 128: Linear CausalRN 70 minutes on
     a core, all of its 2,000 updates; the Linear Transformer 2 hours, and 256 5, estimated with 1,000 updates of a linear model.
 
     Args:
